@@ -1,0 +1,281 @@
+"""`gradspec check`: the suite on one implementation, in processes of its own, with a record at the end.
+
+The implementation is first loaded in a process that may die of it (`probe.py`). Then pytest runs in this process as the
+controller of xdist's workers: nothing of the implementation is ever imported here, and nothing of the user's pytest
+configuration, environment or other plug-ins reaches the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+import gradspec.suite
+from gradspec.adapters import CouldNotStart
+from gradspec.errors import GradspecError
+from gradspec.options import Options, resolve
+from gradspec.probe import Declared, check_features, probe
+from gradspec.report.expectations import load_expectations
+from gradspec.report.record import Record, write_record
+
+__all__ = ["Progress", "check", "check_writable", "default_jobs", "run"]
+
+INTERRUPTED = 130
+_ENVIRONMENT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_XDIST_AUTO_NUM_WORKERS")
+
+
+class Progress(Protocol):
+    """What is told about a run while it goes on; `report.board.Board` is one."""
+
+    def done(self, row: dict[str, Any]) -> None:
+        """An item finished."""
+
+    def lost(self, item: str, verdict: str) -> None:
+        """An item's process died."""
+
+
+class Opener(Protocol):
+    """Makes the progress once it is known what will be run."""
+
+    def __call__(self, options: Options, items: Sequence[tuple[str, str]]) -> contextlib.AbstractContextManager[Progress]:
+        """Title and items of the run."""
+
+
+def default_jobs() -> int:
+    """Two workers where there are two processors."""
+    return max(1, min(2, os.cpu_count() or 1))
+
+
+def check(
+    adapter: str = "refgrad",
+    *,
+    level: str | None = None,
+    requirement: str | Iterable[str] = (),
+    feature: str | Iterable[str] = (),
+    chapter: str | Iterable[str] = (),
+    clause: str | Iterable[str] = (),
+    seed: int | str = 0,
+    profile: str = "default",
+    jobs: int | None = None,
+    expect: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+    case: str | os.PathLike[str] | None = None,
+    json: str | os.PathLike[str] | None = None,
+) -> Record:
+    """Run the suite on an implementation.
+
+    Args:
+        adapter: a shipped name, `module:attr` or `file.py[:attr]`.
+        level: clauses up to this level of the ladder, such as "L3".
+        requirement, feature, chapter, clause: one or several names; only clauses with one of each are run.
+        seed: what the examples are drawn from; "random" draws one.
+        profile: "smoke", "default" or "deep": how many examples.
+        jobs: the number of worker processes, at least one; by default two, or one on a machine with one processor.
+        expect: a file of expected failures; by default the one that is shipped with the adapter, if there is one.
+        strict: a failure of a SHOULD counts as one of a MUST.
+        case: a file with one case: run that instead of drawn ones (needs one clause).
+        json: a file that the record is written to.
+
+    Returns:
+        The record: a dict in the form of `schemas/record-1.schema.json`. Its "exit_status" is 0 where the implementation
+        conforms, 1 where it does not, 130 where the run was interrupted.
+
+    Raises:
+        GradspecError: wrong usage, such as an unknown clause.
+        CouldNotStart: the implementation could not be started (a subclass of GradspecError).
+    """
+    options = resolve(
+        adapter,
+        level=level,
+        requirement=_several(requirement),
+        feature=_several(feature),
+        chapter=_several(chapter),
+        clause=_several(clause),
+        seed=seed,
+        profile=profile,
+        strict=strict,
+        expect=expect,
+        case=case,
+    )
+    return run(options, jobs=jobs, json=json)
+
+
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def run(
+    options: Options,
+    *,
+    jobs: int | None = None,
+    json: str | os.PathLike[str] | None = None,
+    progress: Opener | None = None,
+) -> Record:
+    """Run what `options` ask for; see `check`. `progress` makes what is told while the run goes on."""
+    if jobs is not None and jobs < 1:
+        raise GradspecError(f"--jobs {jobs}: at least one worker is needed, which keeps the implementation apart")
+    if json is not None:
+        check_writable(Path(json))
+    declared = declared_by(options)
+    record = _run_pytest(options, declared, jobs or default_jobs(), progress)
+    if json is not None:
+        write_record(json, record)
+    return record
+
+
+def declared_by(options: Options) -> Declared:
+    """What the implementation declares, after everything was checked that can be before it runs."""
+    from gradspec.plugin import untraceable  # noqa: PLC0415 - pytest must be the first to import it in its own runs
+
+    problems = untraceable(options)
+    if problems:
+        raise GradspecError("tests and cards do not belong to each other:\n" + "\n".join(problems))
+    if options.expect is not None:
+        load_expectations(options.expect, "", options.spec)
+    declared = probe(options.adapter)
+    check_features(options.adapter, declared, options.spec.features)
+    load_expectations(options.expect, declared.name, options.spec)
+    return declared
+
+
+def check_writable(path: Path) -> None:
+    """GradspecError where a file could not be written to `path`: told before a run, not after it."""
+    if path.is_dir():
+        raise GradspecError("is a folder: name a file in it", path=path)
+    if not path.parent.is_dir():
+        raise GradspecError(f"the folder {path.parent} does not exist: make it first", path=path)
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
+        raise GradspecError(f"the folder {path.parent} cannot be written: {error.strerror}", path=path) from None
+
+
+# --- pytest -------------------------------------------------------------------------------------------------------
+
+
+class _Listener:
+    """Sits in pytest's controller: hands the declarations in, feeds the progress, brings the record out."""
+
+    def __init__(self, options: Options, declared: Declared, progress: Opener | None) -> None:
+        self.options, self.declared, self.opener = options, declared, progress
+        self.config: pytest.Config | None = None
+        self.internal_error = ""
+        self._open = contextlib.ExitStack()
+        self._progress: Progress | None = None
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        from gradspec.plugin import RUN  # noqa: PLC0415
+
+        self.config = config
+        config.stash[RUN].declared = self.declared
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_xdist_node_collection_finished(self) -> None:
+        from gradspec.plugin import RUN  # noqa: PLC0415
+
+        assert self.config is not None, "pytest configures first"
+        if self.opener is not None and self._progress is None:
+            items = self.config.stash[RUN].items or []
+            self._progress = self._open.enter_context(self.opener(self.options, items))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        from gradspec.plugin import ROW  # noqa: PLC0415
+
+        if self._progress is None:
+            return
+        given = dict(report.user_properties)
+        if report.when == "call" and ROW in given:
+            self._progress.done(_row_of(str(given[ROW])))
+        elif report.when == "???" and report.failed:
+            self._progress.lost(report.nodeid, "crashed")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        self._open.close()
+
+    def pytest_internalerror(self, excrepr: object) -> bool:
+        self.internal_error = str(excrepr).strip()
+        return True
+
+
+def _row_of(text: str) -> dict[str, Any]:
+    import json  # noqa: PLC0415 - a parameter of `check` has its name
+
+    row: dict[str, Any] = json.loads(text)
+    return row
+
+
+def _run_pytest(options: Options, declared: Declared, jobs: int, progress: Opener | None) -> Record:
+    from gradspec.plugin import RUN  # noqa: PLC0415
+
+    listener = _Listener(options, declared, progress)
+    try:
+        with _own_environment():
+            status = pytest.main(_arguments(options, jobs), plugins=[listener])
+    finally:
+        listener.pytest_sessionfinish()
+    record = listener.config.stash[RUN].record if listener.config is not None else None
+    if record is None:
+        why = listener.internal_error.splitlines()[-1:] or [f"pytest ended with status {int(status)}"]
+        raise CouldNotStart(f"{options.adapter}: the run broke off before it had a result: {why[0]}")
+    return record
+
+
+def _arguments(options: Options, jobs: int) -> list[str]:
+    suite = Path(gradspec.suite.__file__).resolve().parent
+    several = {
+        "requirement": options.selection.requirement,
+        "feature": options.selection.feature,
+        "chapter": options.selection.chapter,
+        "clause": options.selection.clause,
+    }
+    arguments = [
+        f"--config-file={suite / 'pytest.ini'}",
+        f"--rootdir={suite}",
+        "--noconftest",
+        "--import-mode=importlib",
+        "--assert=plain",
+        *("-p", "no:terminal", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "gradspec.plugin"),
+        f"--numprocesses={jobs}",
+        "--dist=load",
+        "--maxschedchunk=1",
+        "--max-worker-restart=1000000",  # the default would silently drop what is left
+        f"--adapter={options.adapter}",
+        f"--gradspec-seed={options.seed}",
+        f"--gradspec-profile={options.profile}",
+        *(f"--gradspec-{name}={value}" for name, values in several.items() for value in values),
+    ]
+    if options.selection.level:
+        arguments.append(f"--gradspec-level={options.selection.level}")
+    if options.expect:
+        arguments.append(f"--gradspec-expect={options.expect}")
+    if options.strict:
+        arguments.append("--gradspec-strict")
+    if options.case_file:
+        arguments.append(f"--gradspec-case={options.case_file}")
+    return [*arguments, str(suite)]
+
+
+@contextlib.contextmanager
+def _own_environment() -> Iterator[None]:
+    """The user's pytest settings and other plug-ins stay out of the run, also in the workers; put back afterwards."""
+    before = {name: os.environ.pop(name) for name in _ENVIRONMENT if name in os.environ}
+    autoload = os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+        if autoload is None:
+            del os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"]
+        else:
+            os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = autoload

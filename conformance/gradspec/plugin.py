@@ -1,0 +1,486 @@
+"""The pytest plug-in: options, selection, one item a clause, the record of a run.
+
+pytest loads it into every run of everybody who has gradspec installed, so it does nothing, and imports neither NumPy nor
+Hypothesis, until a test of `gradspec.suite` is collected. Each process that runs items has one implementation; every item
+sends its row as a property of its report; the process that the user started computes the verdicts from the rows.
+
+PYTEST_DONT_REWRITE: there is nothing to rewrite here, and `gradspec check` may have imported the module already.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from gradspec.errors import GradspecError
+
+if TYPE_CHECKING:
+    from gradspec.adapter import Adapter
+    from gradspec.capabilities import Capabilities
+    from gradspec.engine import SuiteTest
+    from gradspec.options import Options
+    from gradspec.probe import Declared
+    from gradspec.report.expectations import Expectations
+    from gradspec.report.record import Qualification, Record
+    from gradspec.report.verdicts import Declarations, Lost
+    from gradspec.session import Session
+
+ROW, WORKER = "gradspec", "gradspec_worker"
+"""Names of the properties of a report: the row of the item; what the first item of a process says of its implementation."""
+
+_REFUSED = "gradspec_refused"
+_SEED = "gradspec_seed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options, all with a prefix but `--adapter`."""
+    group = parser.getgroup("gradspec", "the conformance suite (pytest --pyargs gradspec.suite)")
+    add = group.addoption
+    add("--adapter", metavar="NAME", help="the implementation: a shipped name, module:attr or file.py[:attr]")
+    add("--gradspec-seed", metavar="N", default="0", help="what the examples are drawn from, or the word random")
+    add("--gradspec-profile", metavar="P", default="default", help="smoke, default or deep: how many examples")
+    add("--gradspec-expect", metavar="FILE", help="the failures that are expected")
+    add("--gradspec-level", metavar="L", help="clauses up to this level of the ladder, such as L3")
+    for name in ("requirement", "feature", "chapter", "clause"):
+        add(f"--gradspec-{name}", metavar="X", action="append", default=[], help=f"clauses of this {name}; repeatable")
+    add("--gradspec-case", metavar="FILE", help="run this one case only; needs one --gradspec-clause")
+    add("--gradspec-strict", action="store_true", help="a failure of a SHOULD counts")
+    add("--gradspec-record", metavar="FILE", help="write the record of the run")
+
+
+# --- a process that runs items ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Bench:
+    """The implementation under test in this process, ready to run items."""
+
+    options: Options
+    adapter: Adapter
+    session: Session
+    declarations: Declarations
+    declared: dict[str, Any]
+    expectations: Expectations
+    _capabilities: Capabilities | None = None
+    _qualification: Qualification | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> Bench:
+        """Load the implementation. GradspecError where it or what it declares is not as it should be."""
+        from gradspec.adapters import load_adapter  # noqa: PLC0415 - the plug-in is inert until it is needed
+        from gradspec.probe import Declared, check_features, declarations  # noqa: PLC0415
+        from gradspec.report.expectations import load_expectations  # noqa: PLC0415
+        from gradspec.report.verdicts import Declarations  # noqa: PLC0415
+        from gradspec.session import Session  # noqa: PLC0415
+
+        adapter = load_adapter(options.adapter)
+        data = declarations(adapter, options.adapter)
+        declared = Declared(data)
+        check_features(options.adapter, declared, options.spec.features)
+        expectations = load_expectations(options.expect, adapter.name, options.spec)
+        return cls(options, adapter, Session(adapter), Declarations.of(declared), data, expectations)
+
+    def run(self, test: SuiteTest, clause: str) -> dict[str, Any]:
+        """The row of one item."""
+        from gradspec.adapters import Interrupts  # noqa: PLC0415
+        from gradspec.engine import EXAMPLES, Settings, run_item  # noqa: PLC0415
+        from gradspec.report.verdicts import missing  # noqa: PLC0415
+
+        lack = missing(self.options.spec.clauses[clause], self.declarations)
+        if lack:
+            return unsupported_row(test, clause, lack)
+        settings = Settings(self.options.seed, EXAMPLES[self.options.profile])
+        expected = self.expectations.expected(clause)
+        with Interrupts() as interrupts:
+            row = run_item(test, clause, self.session, self.capabilities, settings, expected, self.options.case)
+        if interrupts.seen:  # the session took it for an exception of the implementation
+            raise KeyboardInterrupt
+        return row
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What may be drawn: found out at the first item, so that an implementation that dies of it loses that item."""
+        from gradspec.capabilities import Capabilities  # noqa: PLC0415
+
+        if self._capabilities is None:
+            found = self.qualification
+            without = frozenset() if found.void else frozenset(found.failed)
+            self._capabilities = Capabilities.of(self.adapter, without)
+        return self._capabilities
+
+    @property
+    def qualification(self) -> Qualification:
+        """Which operations failed when they were tried alone."""
+        from gradspec.capabilities import Capabilities  # noqa: PLC0415
+        from gradspec.qualify import qualify  # noqa: PLC0415
+
+        if self._qualification is None:
+            self._qualification = qualify(self.session, Capabilities.of(self.adapter))
+        return self._qualification
+
+    def introduction(self) -> str | None:
+        """Once, and only after the qualification: what the process found out about its implementation, as JSON."""
+        if self._qualification is None or not self.declared:
+            return None
+        data = {"declared": self.declared, "qualification": asdict(self._qualification)}
+        self.declared = {}
+        return json.dumps(data)
+
+
+def unsupported_row(test: SuiteTest, clause: str, reason: str) -> dict[str, Any]:
+    """The row of an item that is not run: the implementation does not declare what its clause needs."""
+    return {
+        "item": test.item(clause),
+        "clause": clause,
+        "pinned": None,
+        "examples": 0,
+        "assertions": 0,
+        "discards": {f"unsupported: {reason}": 1},
+        "expected_hits": 0,
+        "failure": None,
+        "seconds": 0.0,
+    }
+
+
+_BENCH = pytest.StashKey[Bench]()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test of the suite becomes one item for each of its clauses."""
+    test = getattr(metafunc.function, "suite_test", None)
+    if test is not None and "gradspec_clause" in metafunc.fixturenames:
+        metafunc.parametrize("gradspec_clause", test.clauses)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take out what was not selected, and load the implementation if anything is left."""
+    ours = {id(item): found for item in items if (found := _suite_item(item)) is not None}
+    if not ours:
+        return
+    try:
+        options = _options(config)
+        problems = untraceable(options)
+        if problems:
+            raise GradspecError("tests and cards do not belong to each other:\n" + "\n".join(problems))
+        selected = {c for c in options.selected if options.spec.clauses[c].status != "pending"}
+        out = [item for item in items if id(item) in ours and ours[id(item)][1] not in selected]
+        config.hook.pytest_deselected(items=out)
+        gone = {id(item) for item in out}
+        items[:] = [item for item in items if id(item) not in gone]
+        pairs = [(test.item(clause), clause) for key, (test, clause) in ours.items() if key not in gone]
+        if not config.option.collectonly:
+            config.stash[_BENCH] = Bench.of(options)
+    except GradspecError as error:
+        _refuse(config, error)
+    if RUN in config.stash:
+        config.stash[RUN].items = pairs
+
+
+def _suite_item(item: pytest.Item) -> tuple[SuiteTest, str] | None:
+    test = getattr(getattr(item, "function", None), "suite_test", None)
+    call = getattr(item, "callspec", None)
+    return None if test is None or call is None else (test, call.params["gradspec_clause"])
+
+
+def _refuse(config: pytest.Config, error: GradspecError) -> NoReturn:
+    """End a run that cannot begin; a worker leaves the word to the process that started it."""
+    status = getattr(error, "status", 2)
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_REFUSED] = [status, str(error)]
+    _end(status, str(error))
+
+
+def _end(status: int, text: str) -> NoReturn:
+    if status == 2:  # noqa: PLR2004 - wrong usage, as everywhere in gradspec
+        raise pytest.UsageError(f"gradspec: {text}")
+    pytest.exit(f"gradspec: {text}", returncode=status)
+
+
+def untraceable(options: Options) -> list[str]:
+    """Where cards and tests do not belong to each other; empty where all is well."""
+    from gradspec.spec import check_traceability  # noqa: PLC0415
+    from gradspec.suite.support import suite_tests  # noqa: PLC0415
+
+    tests = suite_tests()
+    return check_traceability(options.spec, {t.name: t.clauses for t in tests}, refused_ids(tests))
+
+
+def refused_ids(tests: Iterable[SuiteTest]) -> set[str]:
+    """The ids that a test of the suite names as the clause behind an error it asks for: `refused(impl, "RETAIN-01", …)`."""
+    import ast  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    found: set[str] = set()
+    for file in sorted({test.source[0] for test in tests}):
+        for call in (n for n in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))) if isinstance(n, ast.Call)):
+            named = {ast.unparse(call.func): call.args[1:2]}.get("refused", [])
+            named = [*named, *(keyword.value for keyword in call.keywords if keyword.arg == "refused")]
+            literals = [n.value for node in named for n in ast.walk(node) if isinstance(n, ast.Constant)]
+            found.update(text for text in literals if isinstance(text, str))
+    return found
+
+
+@pytest.fixture
+def gradspec_run(request: pytest.FixtureRequest) -> Callable[[SuiteTest, str], None]:
+    """Runs one item of the suite and turns its row into an outcome of pytest."""
+    bench, node = request.config.stash[_BENCH], request.node
+
+    def run(test: SuiteTest, clause: str) -> None:
+        row = bench.run(test, clause)
+        node.user_properties.append((ROW, json.dumps(row)))
+        introduction = bench.introduction()
+        if introduction is not None:
+            node.user_properties.append((WORKER, introduction))
+        _conclude(bench, clause, row)
+
+    return run
+
+
+def _conclude(bench: Bench, clause: str, row: dict[str, Any]) -> None:
+    from gradspec.report.verdicts import outcome  # noqa: PLC0415
+
+    card, entry = bench.options.spec.clauses[clause], bench.expectations.entries.get(clause)
+    verdict, reason = outcome(row, entry.kind if entry else None)
+    if verdict == "unsupported":
+        pytest.skip(f"unsupported: {reason}")
+    if card.status == "disputed":
+        pytest.xfail(f"disputed: {verdict} {reason}".rstrip())
+    if verdict == "expected":
+        pytest.xfail(entry.reason if entry else reason)
+    if verdict != "passed":
+        pytest.fail("\n".join(_explained(bench, clause, row, verdict, reason)), pytrace=False)
+
+
+def _explained(bench: Bench, clause: str, row: dict[str, Any], verdict: str, reason: str) -> list[str]:
+    from gradspec.report.failures import failure_lines, replay_line  # noqa: PLC0415
+
+    card, options = bench.options.spec.clauses[clause], bench.options
+    head = f"{clause} ({card.requirement}) {verdict.replace('_', ' ')}" + (f": {reason}" if reason else "")
+    failure = row["failure"] or (row["pinned"] or {}).get("failure")
+    if failure is not None:
+        replay = replay_line(options.adapter, clause, options.seed, options.profile)
+        failure = {"oracle": "", "other": "", "case": None, "replay": replay} | failure
+    return [head, *failure_lines({"failure": failure, "reason": ""}, card.sentence)]
+
+
+# --- the process that the user started ----------------------------------------------------------------------------
+
+
+@dataclass
+class Gathered:
+    """What has come in: the rows of all workers, whatever their order."""
+
+    record: Record | None = None
+    items: list[tuple[str, str]] | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    lost: list[tuple[str, str]] = field(default_factory=list)
+    broken: list[tuple[str, str]] = field(default_factory=list)
+    worker: dict[str, Any] = field(default_factory=dict)
+    declared: Declared | None = None
+    pids: dict[Any, int] = field(default_factory=dict)
+    interrupted: bool = False
+    started: str = ""
+    clock: float = 0.0
+
+    def put(self, report: pytest.TestReport) -> None:
+        """Take in a report."""
+        given = dict(report.user_properties)
+        if WORKER in given and not self.worker:
+            self.worker = json.loads(str(given[WORKER]))
+        if ROW in given:
+            if report.when == "call":
+                self.rows.append(json.loads(str(given[ROW])))
+        elif report.failed and report.when == "???":  # how xdist says that the worker died
+            self.lost.append((report.nodeid, str(report.longrepr)))
+        elif report.failed:
+            self.broken.append((report.nodeid, str(report.longrepr).strip().splitlines()[-1]))
+
+
+RUN = pytest.StashKey[Gathered]()
+"""Where the process that the user started keeps what has come in."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where the suite is asked for: a worker leaves Ctrl-C to the process that started it, that one gathers the rows."""
+    if not config.getoption("--adapter", default=None):
+        return
+    if hasattr(config, "workerinput"):
+        # so a KeyboardInterrupt in a worker was raised by the implementation, and is a failure of its own
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        config.option.gradspec_seed = config.workerinput.get(_SEED, config.option.gradspec_seed)
+        return
+    gathered = Gathered(started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+    gathered.clock = time.perf_counter()
+    config.stash[RUN] = gathered
+    if config.option.gradspec_seed == "random":
+        from gradspec.options import number_of  # noqa: PLC0415
+
+        config.option.gradspec_seed = str(number_of("random"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Every worker draws from the same seed, also from a random one."""
+    if RUN in node.config.stash:
+        node.workerinput[_SEED] = node.config.option.gradspec_seed
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodeready(node: Any) -> None:
+    """Note the process of a worker, to end it at once when the run is interrupted."""
+    if RUN in node.config.stash:
+        node.config.stash[RUN].pids[node] = node.gateway._rinfo().pid  # noqa: SLF001 - as xdist itself reads it
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker that could not begin says why."""
+    del error
+    if RUN in node.config.stash:
+        node.config.stash[RUN].pids.pop(node, None)
+    refused = getattr(node, "workeroutput", {}).get(_REFUSED)
+    if refused is not None:
+        _end(*refused)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
+    """What will be run, as the workers found it."""
+    if RUN in node.config.stash:
+        node.config.stash[RUN].items = _pairs(ids)
+
+
+def _pairs(nodeids: Iterable[str]) -> list[tuple[str, str]]:
+    from gradspec.suite.support import suite_tests  # noqa: PLC0415
+
+    known = {test.item(clause): clause for test in suite_tests() for clause in test.clauses}
+    items = [nodeid.rpartition("/")[2] for nodeid in nodeids]
+    return [(item, known[item]) for item in items if item in known]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Wrong options are told before any worker is started."""
+    config = session.config
+    if RUN not in config.stash:
+        return
+    try:
+        _options(config)
+    except GradspecError as error:
+        _refuse(config, error)
+    config.pluginmanager.register(_Gatherer(config.stash[RUN]), "gradspec-gatherer")
+
+
+class _Gatherer:
+    """The hooks of the process that the user started."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self.gathered = gathered
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.gathered.put(report)
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        if excinfo.errisinstance(KeyboardInterrupt):
+            self.gathered.interrupted = True
+            for pid in self.gathered.pids.values():  # they ignore Ctrl-C, and may be busy for long
+                os.kill(pid, signal.SIGTERM)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        gathered, config = self.gathered, session.config
+        if gathered.items is None or config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
+            return
+        gathered.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
+        gathered.record = _record(config, gathered)
+        path = config.getoption("--gradspec-record")
+        if path:
+            from gradspec.report.record import write_record  # noqa: PLC0415
+
+            write_record(path, gathered.record)
+        if not gathered.record["conforms"] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        record = self.gathered.record
+        if record is not None:
+            terminalreporter.section("gradspec", sep="-")
+            for problem in record["problems"]:
+                terminalreporter.line(problem)
+            terminalreporter.line(f"seed {record['seed']}: {'conforms' if record['conforms'] else 'does not conform'}")
+
+
+def _options(config: pytest.Config) -> Options:
+    if not config.getoption("--adapter"):
+        raise GradspecError("say which implementation to check: --adapter refgrad, or module:attr, or file.py")
+    from gradspec.options import resolve  # noqa: PLC0415
+
+    option = config.option
+    return resolve(
+        option.adapter,
+        level=option.gradspec_level,
+        requirement=option.gradspec_requirement,
+        feature=option.gradspec_feature,
+        chapter=option.gradspec_chapter,
+        clause=option.gradspec_clause,
+        seed=option.gradspec_seed,
+        profile=option.gradspec_profile,
+        strict=option.gradspec_strict,
+        expect=option.gradspec_expect,
+        case=option.gradspec_case,
+    )
+
+
+def _record(config: pytest.Config, gathered: Gathered) -> Record:
+    """The record of what was gathered."""
+    from gradspec.engine import EXAMPLES  # noqa: PLC0415
+    from gradspec.probe import Declared, probe  # noqa: PLC0415
+    from gradspec.report.expectations import load_expectations  # noqa: PLC0415
+    from gradspec.report.record import Qualification, Run, build_record  # noqa: PLC0415
+
+    options, worker = _options(config), gathered.worker
+    declared = Declared(worker["declared"]) if worker else gathered.declared or probe(options.adapter)
+    workers = config.getoption("numprocesses", default=None) or 0
+    run = Run(
+        options.adapter,
+        options.seed,
+        options.profile,
+        EXAMPLES[options.profile],
+        options.selection,
+        options.strict,
+        interrupted=gathered.interrupted,
+        started=gathered.started,
+        seconds=round(time.perf_counter() - gathered.clock, 3),
+        workers=workers if isinstance(workers, int) else 0,
+    )
+    return build_record(
+        options.spec,
+        options.selected,
+        declared,
+        run,
+        gathered.rows,
+        lost=_lost(gathered),
+        items=gathered.items,
+        expectations=load_expectations(options.expect, declared.name, options.spec),
+        qualification=Qualification(**worker["qualification"]) if worker else None,
+        problems=[f"{item}: {text}" for nodeid, text in gathered.broken for item, _ in _pairs([nodeid])],
+    )
+
+
+def _lost(gathered: Gathered) -> list[Lost]:
+    from gradspec.report.verdicts import Lost  # noqa: PLC0415
+
+    return [] if gathered.interrupted else [
+        Lost(item, clause, "crashed", "the process ended while the clause was checked")
+        for nodeid, _ in gathered.lost
+        for item, clause in _pairs([nodeid])
+    ]

@@ -1,0 +1,169 @@
+"""What an implementation declares, found out in a process of its own.
+
+    python -m gradspec.probe ADAPTER
+
+loads the adapter and prints one line of JSON: the declarations, or the sentence that says why it could not be started.
+An implementation may print, hang, crash or end the interpreter while it is imported: none of that reaches the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from gradspec.adapter import Adapter
+from gradspec.adapters import CouldNotStart, guarded, load_adapter
+from gradspec.errors import GradspecError
+from gradspec.programs.operations import OPERATIONS
+
+TIMEOUT = 60.0
+"""Seconds that an implementation may take to start."""
+
+MAX_RANK = 64
+_SETS = ("features", "operations", "keywords")
+_SEQUENCES = ("dtypes", "devices")
+_TEXTS = ("name", "distribution", "version")
+
+
+class Declared(Adapter):
+    """What an implementation declares, without the implementation: every act is missing.
+
+    Args:
+        data: what `declarations` returned.
+    """
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.name, self.distribution = data["name"], data["distribution"]  # type: ignore[misc] # of this instance
+        self.features, self.operations = frozenset(data["features"]), frozenset(data["operations"])
+        self.keywords, self.max_rank = frozenset(data["keywords"]), data["max_rank"]
+        self.dtypes, self.devices = tuple(data["dtypes"]), tuple(data["devices"])
+        self._version = data["version"]
+
+    def version(self) -> str:
+        return str(self._version)
+
+
+def declarations(adapter: Adapter, argument: str) -> dict[str, Any]:
+    """What an adapter declares, as JSON data with sorted names.
+
+    Args:
+        adapter: the loaded adapter. argument: how the user named it, for messages.
+
+    Raises:
+        GradspecError: a declaration has the wrong type, or names an operation or keyword that does not exist.
+        CouldNotStart: asking for the version raised.
+    """
+    data: dict[str, Any] = {}
+    for name in _SETS:
+        data[name] = _names(argument, name, getattr(adapter, name), (set, frozenset))
+    for name in _SEQUENCES:
+        data[name] = _names(argument, name, getattr(adapter, name), (tuple, list))
+    data["max_rank"] = adapter.max_rank
+    if type(adapter.max_rank) is not int or not 0 <= adapter.max_rank <= MAX_RANK:
+        raise GradspecError(f"{argument}: max_rank is {adapter.max_rank!r}: write a number from 0 to {MAX_RANK}")
+    for name in _TEXTS:
+        data[name] = guarded(argument, None, adapter.version) if name == "version" else getattr(adapter, name)
+        if not isinstance(data[name], str):
+            raise GradspecError(f"{argument}: {name} is {type(data[name]).__name__}, not a text")
+    if not data["name"]:
+        raise GradspecError(f"{argument}: the adapter has no name: give its class an attribute `name`")
+    from gradspec.session import OPTIONAL  # noqa: PLC0415 - the session needs more than the child should load first
+
+    _known(argument, "operations", data["operations"], OPERATIONS)
+    _known(argument, "keywords", data["keywords"], OPTIONAL)
+    return data
+
+
+def check_features(argument: str, declared: Adapter, known: Collection[str]) -> None:
+    """GradspecError where a declared feature is not one of spec/features.toml."""
+    _known(argument, "features", sorted(declared.features), known)
+
+
+def _names(argument: str, what: str, found: Any, wanted: tuple[type, ...]) -> list[str]:
+    if not isinstance(found, wanted) or not all(isinstance(item, str) for item in found):
+        raise GradspecError(f"{argument}: {what} is {type(found).__name__}: write a {wanted[-1].__name__} of names")
+    return list(found) if isinstance(found, tuple | list) else sorted(found)
+
+
+def _known(argument: str, what: str, names: Collection[str], known: Collection[str]) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise GradspecError(f"{argument}: {what} declares {unknown[0]!r}, which does not exist")
+
+
+def probe(argument: str, timeout: float = TIMEOUT) -> Declared:
+    """Load an adapter in a process of its own and return what it declares.
+
+    Raises:
+        GradspecError: the name leads nowhere, or the declarations are malformed.
+        CouldNotStart: loading it raised, crashed, hung for `timeout` seconds or ended the interpreter.
+    """
+    command = [sys.executable, "-P", "-m", "gradspec.probe", argument]
+    search = os.pathsep.join(dict.fromkeys(path for path in sys.path if path))
+    # into a file, not a pipe: what the implementation starts may outlive the child and would keep a pipe open
+    with tempfile.TemporaryFile() as answers:
+        child = subprocess.Popen(  # noqa: S603 - our own interpreter
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=answers,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"PYTHONPATH": search},
+        )
+        try:
+            status = child.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise CouldNotStart(f"{argument} could not be started: nothing came back for {timeout:g} seconds") from None
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+        answers.seek(0)
+        return _understood(argument, answers.read(), status)
+
+
+def _understood(argument: str, answer: bytes, status: int) -> Declared:
+    data: Any = None
+    with contextlib.suppress(ValueError):
+        data = json.loads(answer.decode("utf-8"))
+    if isinstance(data, dict) and set(data) == {"declared"}:
+        return Declared(data["declared"])
+    if isinstance(data, dict) and set(data) == {"status", "message", "path", "line"}:
+        kind = CouldNotStart if data["status"] == CouldNotStart.status else GradspecError
+        raise kind(data["message"], path=data["path"], line=data["line"])
+    if answer.strip():
+        raise CouldNotStart(f"{argument} could not be started: it wrote into the channel of its answer")
+    ended = f"the signal {-status} ended the process" if status < 0 else f"it ended the interpreter (status {status})"
+    raise CouldNotStart(f"{argument} could not be started: {ended} while it was loaded")
+
+
+def _answer(argument: str) -> dict[str, Any]:
+    try:
+        return {"declared": declarations(load_adapter(argument), argument)}
+    except GradspecError as error:
+        return {
+            "status": getattr(error, "status", 2),
+            "message": error.message,
+            "path": error.path,
+            "line": error.line,
+        }
+
+
+def main() -> None:
+    """The child: keep the channel of the answer for itself, then load the adapter."""
+    channel = os.dup(1)  # not inherited by what the implementation starts
+    os.dup2(2, 1)
+    answer = json.dumps(_answer(sys.argv[1])).encode()
+    while answer:
+        answer = answer[os.write(channel, answer) :]
+    os._exit(0)  # an implementation may hang or crash at exit, which is nothing to do with its declarations
+
+
+if __name__ == "__main__":
+    main()

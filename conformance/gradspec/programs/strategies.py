@@ -1,0 +1,303 @@
+"""Strategies of cases: each is a function from what an implementation offers to a Hypothesis strategy.
+
+    @given(graphs(root="scalar", passes=numbers(1, 4)))
+
+draws a program whose root has one element and the parameter `case["passes"]`. Strategies draw only what is declared;
+what a strategy needs and does not find raises Unsupported with its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from gradspec.adapter import Unsupported
+from gradspec.capabilities import Capabilities
+from gradspec.programs.building import SHAPES, Builder, Draw, dyadics, root_of
+from gradspec.programs.operations import OPERATIONS, REAL
+from gradspec.programs.program import Case, Input, Program, Root, Step
+
+CaseStrategy = Callable[[Capabilities], st.SearchStrategy[Case]]
+Parameter = Callable[[Draw, Program], Any]
+"""Draws one parameter of a case, given its program."""
+
+ENGINE = ("mul", "add", "sum")
+"""Operations without which no program can be drawn; `sum` is not asked of scalar engines."""
+
+
+def graphs(
+    *,
+    steps: tuple[int, int] = (1, 9),
+    operations: Sequence[str] = REAL,
+    exact: bool = False,
+    root: str = "any",
+    seed: str = "any",
+    roots: tuple[int, int] = (1, 1),
+    ensure: str | None = None,
+    saves: bool | None = None,
+    views: bool = True,
+    apart: bool = False,
+    frozen: bool = True,
+    constants: int = 0,
+    min_leaves: int = 1,
+    dtype: str | None = None,
+    keep: Callable[[Program], bool] | None = None,
+    **parameters: Parameter,
+) -> CaseStrategy:
+    """Cases with a program.
+
+    Args:
+        steps: fewest and most steps, before those that a root needs.
+        operations: names to draw from, as far as they are offered.
+        exact: only operations that are exact on dyadic values.
+        root: "any", "scalar" (one element) or "several" (two or more).
+        seed: "any", "implicit" or "explicit".
+        roots: fewest and most roots.
+        ensure: an operation that the program contains on the way to its root.
+        saves: True: a step that must save a value lies on the way to the root; False: no step saves.
+        views: False leaves out operations that return views.
+        apart: every leaf enters through a multiplication by one, so that no gradient is a view of another.
+        frozen: some inputs may not require grad.
+        constants: fewest inputs that do not require grad, each multiplied into the root.
+        min_leaves: fewest leaves.
+        dtype: the element type; drawn from the real floating types on offer by default.
+        keep: a condition on the program; others are discarded.
+        **parameters: further parameters of the case.
+    """
+
+    def strategy(offered: Capabilities) -> st.SearchStrategy[Case]:
+        names = [
+            n for n in operations if n in offered.operations and _allowed(n, exact=exact, saves=saves, views=views)
+        ]
+        for needed in ENGINE[: 2 if offered.max_rank == 0 else 3]:
+            offered.require(needed)
+        if ensure is not None:
+            offered.require(ensure)
+        if root == "several" and not offered.max_rank:
+            raise Unsupported("tensors of two or more elements")
+        dtypes = [dtype] if dtype else [d for d in ("float64", "float32") if d in offered.dtypes]
+        if not dtypes or dtypes[0] not in offered.dtypes:
+            raise Unsupported(f"dtype {dtype or 'float64 or float32'}")
+
+        @st.composite
+        def cases(draw: Draw) -> Case:
+            builder = Builder(draw, names, offered.max_rank)
+            program = _drawn(draw, builder, steps, root, seed, roots, ensure, saves, frozen, min_leaves, dtypes)
+            program = entering_by_one(program) if apart else program
+            for _ in range(constants):
+                program = times_a_constant(program, dyadics(draw, 1))
+            drawn = {name: parameter(draw, program) for name, parameter in parameters.items()}
+            return Case(program, parameters=drawn)
+
+        strategy: st.SearchStrategy[Case] = cases()
+        return strategy if keep is None else strategy.filter(lambda case: keep(case.the_program))
+
+    return strategy
+
+
+def unary(*names: str) -> CaseStrategy:
+    """Cases whose program is one operation of `names` on one leaf; their first derivative depends on the leaf alone."""
+
+    def strategy(offered: Capabilities) -> st.SearchStrategy[Case]:
+        found = [n for n in names if n in offered.operations]
+        if not found:
+            raise Unsupported(f"operation {' or '.join(names)}")
+
+        @st.composite
+        def cases(draw: Draw) -> Case:
+            name = draw(st.sampled_from(found))
+            shape = draw(st.sampled_from([s for s in SHAPES if len(s) <= offered.max_rank]))
+            attributes = (("exponent", draw(st.sampled_from((2, 3)))),) if name == "pow" else ()
+            values = dyadics(draw, math.prod(shape), positive=OPERATIONS[name].domain != "any")
+            leaf = Input(shape, values, offered.real_dtype, requires_grad=True)
+            program = Program((leaf,), (Step(name, (0,), attributes),))
+            return Case(program.with_roots(root_of(draw, program, 1, "any")))
+
+        found_strategy: st.SearchStrategy[Case] = cases()
+        return found_strategy
+
+    return strategy
+
+
+def _allowed(name: str, *, exact: bool, saves: bool | None, views: bool) -> bool:
+    operation = OPERATIONS[name]
+    return (
+        (not exact or operation.exact) and (saves is not False or not operation.saves) and (views or not operation.view)
+    )
+
+
+def _drawn(
+    draw: Draw,
+    builder: Builder,
+    steps: tuple[int, int],
+    root: str,
+    seed: str,
+    roots: tuple[int, int],
+    ensure: str | None,
+    saves: bool | None,
+    frozen: bool,
+    min_leaves: int,
+    dtypes: Sequence[str],
+) -> Program:
+    low, high = steps
+    count = draw(st.integers(low, high))
+    # the list of operations first: see building.py
+    for name in [draw(st.sampled_from(builder.operations)) for _ in range(count)]:
+        builder.grow(name)
+    if ensure is not None and ensure not in {s[0] for s in builder.steps}:
+        builder.grow(ensure)
+    if not any(number >= 0 for number in builder.facts):
+        builder.add("add", (builder.new_input(()), builder.new_input(())), {})
+    chosen = [_root_value(draw, builder, root, saves) for _ in range(draw(st.integers(*roots)))]
+    while len([s for s in builder.inputs if s.kind in ("any", "positive")]) < min_leaves:
+        chosen[0] = builder.add("mul", (chosen[0], builder.new_input(())), {})[0]
+    # mostly leaves: a constant now and then
+    flags = (lambda _n: draw(st.integers(0, 4)) != 4) if frozen else (lambda _n: True)
+    program, numbers = builder.finish(chosen, draw(st.sampled_from(list(dtypes))), flags)
+    program = tracking(program, numbers, min_leaves)
+    return replace(program, roots=tuple(root_of(draw, program, n, seed) for n in numbers))
+
+
+def _root_value(draw: Draw, builder: Builder, root: str, saves: bool | None) -> int:
+    results = sorted((n for n in builder.facts if n >= 0), reverse=True)
+    # mostly the last value; sometimes an earlier one, which leaves consumers dangling
+    value = results[0] if draw(st.integers(0, 2)) else draw(st.sampled_from(results[:20]))
+    if root == "several":
+        value = builder.several(value)
+    if saves:
+        value = builder.add("mul", (value, value), {})[0]
+    return builder.scalar(value) if root == "scalar" else value
+
+
+def tracking(program: Program, numbers: Sequence[int], min_leaves: int = 1) -> Program:
+    """The program with enough flags set that every root requires grad and `min_leaves` leaves exist."""
+    real = [n for n, i in enumerate(program.inputs) if i.dtype.startswith(("float", "complex"))]
+    flags = {n for n in real if program.inputs[n].requires_grad}
+    wide = replace(program, inputs=tuple(replace(i, requires_grad=n in real) for n, i in enumerate(program.inputs)))
+    for root in numbers:
+        ancestors = [n for n in real if n in wide.reached(root)]
+        if ancestors and not flags.intersection(ancestors):
+            flags.add(ancestors[0])
+    for n in real:
+        if len(flags) < min_leaves:
+            flags.add(n)
+    inputs = tuple(replace(i, requires_grad=n in flags) for n, i in enumerate(program.inputs))
+    return replace(program, inputs=inputs)
+
+
+def entering_by_one(program: Program) -> Program:
+    """The same program, every leaf entering through a multiplication by a constant one."""
+    leaves, count = program.leaves, len(program.inputs)
+    dtype = program.inputs[leaves[0]].dtype if leaves else "float64"
+    one = Input((), (1.0,), dtype)
+    entered = {leaf: count + 1 + at for at, leaf in enumerate(leaves)}
+    shift = 1 + len(leaves)
+
+    def renumber(value: int) -> int:
+        return entered.get(value, value) if value < count else value + shift
+
+    entries = tuple(Step("mul", (leaf, count)) for leaf in leaves)
+    steps = tuple(replace(s, operands=tuple(renumber(o) for o in s.operands)) for s in program.steps)
+    roots = tuple(replace(r, value=renumber(r.value)) for r in program.roots)
+    return Program((*program.inputs, one), entries + steps, roots)
+
+
+def times_a_constant(program: Program, values: Sequence[Any]) -> Program:
+    """The same program, its first root multiplied by a constant of one element."""
+    root, dtype = program.roots[0], program.inputs[program.leaves[0]].dtype
+    constant, at = len(program.inputs), len(program.shapes()) + 1
+    moved = root.value if root.value < constant else root.value + 1
+    longer = with_steps(program, [Step("mul", (moved, constant))], [Input((), tuple(values), dtype)])
+    return longer.with_roots(Root(at, root.seed), *longer.roots[1:])
+
+
+# -- parameters ------------------------------------------------------------------------------------
+
+
+def numbers(low: int, high: int) -> Parameter:
+    """A whole number in a range of at most 100 values."""
+    assert high - low < 100
+    return lambda draw, _program: draw(st.integers(low, high))
+
+
+def one_of(*choices: Any) -> Parameter:
+    """One of at most 100 choices."""
+    assert len(choices) <= 100
+    return lambda draw, _program: draw(st.sampled_from(choices))
+
+
+def seeds(count: int = 1) -> Parameter:
+    """`count` further seeds of the first root's shape, flat."""
+
+    def parameter(draw: Draw, program: Program) -> Any:
+        size = math.prod(program.shapes()[program.roots[0].value])
+        return tuple(dyadics(draw, size) for _ in range(count))
+
+    return parameter
+
+
+def other_shape(*, leaf: bool = False) -> Parameter:
+    """A shape that differs from the first root's (or leaf's): of another rank, other sizes, or broadcastable to it."""
+
+    def parameter(draw: Draw, program: Program) -> Any:
+        shape = program.shapes()[program.leaves[0] if leaf else program.roots[0].value]
+        same_rank = [tuple(n + 1 for n in shape), tuple(1 for _ in shape)]
+        near = [(*shape, 1), (1, *shape), shape[1:], (), (1,), (2,), (3,), *same_rank]
+        return draw(st.sampled_from([s for s in dict.fromkeys(near) if s != shape]))
+
+    return parameter
+
+
+def subset_of_leaves(*, proper: bool = False, nonempty: bool = True) -> Parameter:
+    """Numbers of some of the leaves."""
+
+    def parameter(draw: Draw, program: Program) -> Any:
+        leaves = program.leaves
+        chosen = tuple(n for n in leaves if draw(st.booleans()))
+        if proper and len(chosen) == len(leaves):
+            chosen = chosen[:-1]
+        return chosen or (leaves[:1] if nonempty else ())
+
+    return parameter
+
+
+def tracked_value(*, leaves: bool = True, reached: bool | None = None) -> Parameter:
+    """The number of a value that requires grad; `reached` asks for (or against) a path to the roots."""
+
+    def parameter(draw: Draw, program: Program) -> Any:
+        flags, on_path = program.tracked(), program.reached()
+        found = [
+            n
+            for n, flag in enumerate(flags)
+            if flag and (leaves or n >= len(program.inputs)) and (reached is None or (n in on_path) == reached)
+        ]
+        return draw(st.sampled_from(found[-50:])) if found else None
+
+    return parameter
+
+
+# -- transformations of programs -------------------------------------------------------------------
+
+
+def with_steps(program: Program, steps: Sequence[Step], inputs: Sequence[Input] = ()) -> Program:
+    """The program with inputs and steps appended; operands of `steps` are numbered in the result."""
+    count, more = len(program.inputs), len(inputs)
+
+    def renumber(value: int) -> int:
+        return value if value < count else value + more
+
+    old = tuple(replace(s, operands=tuple(renumber(o) for o in s.operands)) for s in program.steps)
+    roots = tuple(Root(renumber(r.value), r.seed) for r in program.roots)
+    return Program((*program.inputs, *inputs), (*old, *steps), roots)
+
+
+def two_losses(program: Program) -> Program:
+    """Two losses over the first root: its negative and its double, which save nothing of their own."""
+    shared, count = program.roots[0], len(program.shapes())
+    seed = shared.seed or (1.0,) * math.prod(program.shapes()[shared.value])
+    steps = (*program.steps, Step("neg", (shared.value,)), Step("add", (shared.value, shared.value)))
+    return Program(program.inputs, steps, (Root(count, seed), Root(count + 1, seed)))

@@ -1,0 +1,274 @@
+"""Which operations can be trusted: each is tried alone before other chapters draw it.
+
+One broken operation would redden every clause whose programs happen to hold it. So each declared operation runs on small
+fixed operands, per class (ordinary, 0-d, zero-size): its value against `forward.py`, one vjp against the dual oracle. What
+fails is charged to VALUE-61 alone and drawn nowhere else. Where fewer than half qualify, the engine is at fault and not
+they: the qualification is void and everything is drawn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from gradspec.adapter import Unsupported
+from gradspec.capabilities import Capabilities
+from gradspec.engine import isolated
+from gradspec.judge import BuildFailed
+from gradspec.programs import oracles
+from gradspec.programs.forward import evaluate
+from gradspec.programs.operations import OPERATIONS, Shape
+from gradspec.programs.program import Case, Input, Program, Root, Scalar, Step
+from gradspec.report.record import Qualification
+from gradspec.session import NativeError, Session
+from gradspec.suite.running import Run, build
+from gradspec.suite.support import array, show
+
+__all__ = ["CLASSES", "Qualification", "cases_of", "qualify"]
+
+CLASSES = ("ordinary", "0-d", "zero-size")
+"""The classes of operands, in the order in which they are tried."""
+
+_NUMBERS = (0.5, -1.25, 2.0, -0.375, 1.5, -2.25, 0.75, 3.0)
+_SEEDS = (1.0, -0.5, 0.25, 2.0, -1.5, 0.75, -0.125)
+_COMPLEX = {"float64": "complex128", "float32": "complex64"}
+
+Row = tuple[tuple[Shape, ...], dict[str, Any]]
+
+_UNARY: tuple[Row, ...] = tuple(((shape,), {}) for shape in ((3,), (2, 3), (), (0, 3)))
+_BINARY: tuple[Row, ...] = tuple(
+    (shapes, {}) for shapes in (((3,), (3,)), ((2, 3), (3,)), ((2, 1), (3,)), ((), ()), ((0, 3), (1, 3)), ((0,), (1,)))
+)
+_REDUCE: tuple[Row, ...] = tuple(
+    ((shape,), {"dim": dim, "keepdim": keepdim})
+    for shape, dims in (((3,), (None, 0)), ((2, 3), (None, 0, -1)), ((), (None,)), ((0, 3), (1,)))
+    for dim in dims
+    for keepdim in (False, True)
+)
+
+_ROWS: Mapping[str, tuple[Row, ...]] = {
+    "pow": tuple((shapes, {"exponent": n}) for shapes, _ in _UNARY for n in (2, 3)),
+    "where": tuple(((mask, *shapes), {}) for mask, (shapes, _) in zip([(3,), (2, 3), (2, 1), (), (0, 3), (0,)], _BINARY)),
+    "sum": (*_REDUCE, *((((0, 3),), {"dim": dim, "keepdim": False}) for dim in (None, 0))),
+    "mean": _REDUCE,
+    "cumsum": ((((3,),), {"dim": 0}), (((2, 3),), {"dim": 1}), (((0, 3),), {"dim": 0})),
+    "matmul": tuple(
+        (shapes, {})
+        for shapes in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 2)), ((0, 3), (3, 2)), ((2, 0), (0, 3)))
+    ),
+    "reshape": (
+        (((6,),), {"shape": (2, 3)}),
+        (((2, 3),), {"shape": (6,)}),
+        (((),), {"shape": (1,)}),
+        (((1,),), {"shape": ()}),
+        (((0, 3),), {"shape": (3, 0)}),
+    ),
+    "transpose": ((((2, 3),), {"dim0": 0, "dim1": 1}), (((3,),), {"dim0": 0, "dim1": -1}), (((0, 3),), {"dim0": 0, "dim1": 1})),
+    "permute": ((((2, 3),), {"dims": (1, 0)}), (((2, 1, 3),), {"dims": (2, 0, 1)}), (((),), {"dims": ()}), (((0, 3),), {"dims": (1, 0)})),
+    "expand": (
+        (((1, 3),), {"shape": (2, 3)}),
+        (((3,),), {"shape": (2, 3)}),
+        (((1,),), {"shape": (3,)}),
+        (((),), {"shape": ()}),
+        (((),), {"shape": (2,)}),
+        (((1, 3),), {"shape": (0, 3)}),
+        (((0, 3),), {"shape": (2, 0, 3)}),
+    ),
+    "squeeze": ((((2, 1, 3),), {"dim": 1}), (((1,),), {"dim": 0}), (((2, 3),), {"dim": 0}), (((1, 0),), {"dim": 0})),
+    "unsqueeze": ((((3,),), {"dim": 0}), (((2, 3),), {"dim": -1}), (((),), {"dim": 0}), (((0, 3),), {"dim": 1})),
+    "flip": ((((3,),), {"dims": (0,)}), (((2, 3),), {"dims": (0, 1)}), (((0, 3),), {"dims": (1,)})),
+    "narrow": (
+        (((3,),), {"dim": 0, "start": 1, "length": 2}),
+        (((2, 3),), {"dim": 1, "start": 0, "length": 2}),
+        (((3,),), {"dim": 0, "start": 1, "length": 0}),
+        (((0, 3),), {"dim": 1, "start": 1, "length": 1}),
+    ),
+    "select": ((((3,),), {"dim": 0, "index": 1}), (((2, 3),), {"dim": 1, "index": 2}), (((0, 3),), {"dim": 1, "index": 0})),
+    "cat": (
+        (((3,),), {"dim": 0}),
+        (((3,), (2,)), {"dim": 0}),
+        (((2, 3), (2, 1)), {"dim": 1}),
+        (((0, 3), (2, 3)), {"dim": 0}),
+    ),
+    "stack": ((((3,), (3,)), {"dim": 0}), (((2, 3), (2, 3)), {"dim": -1}), (((), ()), {"dim": 0}), (((0,), (0,)), {"dim": 1})),
+    "split": (
+        (((3,),), {"split_size": 2, "dim": 0}),
+        (((2, 3),), {"split_size": 2, "dim": 1}),
+        (((0, 3),), {"split_size": 2, "dim": 0}),
+    ),
+    "unbind": ((((3,),), {"dim": 0}), (((2, 3),), {"dim": 1}), (((2, 0),), {"dim": 0})),
+    "index_select": (
+        (((3,), (4,)), {"dim": 0}),
+        (((2, 3), (3,)), {"dim": 1}),
+        (((3,), (0,)), {"dim": 0}),
+        (((0, 3), (2,)), {"dim": 1}),
+    ),
+    "complex": tuple(((shape, shape), {}) for shape in ((3,), (2, 3), (), (0, 3))),
+}
+"""Operand shapes and attributes of what is not simply unary or binary."""
+
+_TWICE = frozenset({"add", "sub", "mul", "div", "cat", "stack"})
+"""Operations that are tried with one value in both places, too."""
+
+
+def cases_of(operation: str, dtype: str = "float64") -> list[tuple[str, Program]]:
+    """The programs that qualify one operation, each with its class.
+
+    Args:
+        operation: a name of the operation table.
+        dtype: the real element type: "float64" or "float32" ("float16" where the operation needs no complex numbers).
+
+    Returns:
+        Class and program: one step on fixed dyadic operands that require grad, one root with an explicit seed. An
+        operation with several results has a program for each of them.
+    """
+    found = [case for row in _rows(operation) for case in _programs(operation, dtype, *row)]
+    return sorted(found, key=lambda case: CLASSES.index(case[0]))
+
+
+def _rows(operation: str) -> Iterator[tuple[tuple[Shape, ...], dict[str, Any], tuple[int, ...]]]:
+    arity = OPERATIONS[operation].arity
+    for shapes, attributes in _ROWS.get(operation, _BINARY if arity == 2 else _UNARY):
+        yield shapes, attributes, tuple(range(len(shapes)))
+    if operation in _TWICE:
+        for shape in ((3,), (2, 3)):
+            yield (shape,), {"dim": 0} if "dim" in OPERATIONS[operation].attributes else {}, (0, 0)
+
+
+def _programs(
+    operation: str, dtype: str, shapes: Sequence[Shape], attributes: Mapping[str, Any], operands: tuple[int, ...]
+) -> Iterator[tuple[str, Program]]:
+    inputs = tuple(_operand(operation, at, shape, dtype, shapes[0], attributes) for at, shape in enumerate(shapes))
+    step = Step(operation, operands, tuple(sorted(attributes.items())))
+    bare = Program(inputs, (step,)).check()
+    results = bare.shapes()
+    sizes = {math.prod(shape) for shape in results}
+    name = "zero-size" if 0 in sizes else "0-d" if all(shape == () for shape in shapes) else "ordinary"
+    for value in range(len(inputs), len(results)):
+        count = math.prod(results[value])
+        seed: tuple[Scalar, ...] = tuple(itertools.islice(itertools.cycle(_SEEDS), value, value + count))
+        if bare.dtypes()[value].startswith("complex"):
+            seed = _pairs(_SEEDS, count)
+        yield name, bare.with_roots(Root(value, seed)).check()
+
+
+def _operand(
+    operation: str, at: int, shape: Shape, dtype: str, first: Shape, attributes: Mapping[str, Any]
+) -> Input:
+    count, row = math.prod(shape), OPERATIONS[operation]
+    if row.role(at) == "mask":
+        return Input(shape, tuple(n % 2 == 0 for n in range(count)), "bool")
+    if row.role(at) == "index":
+        size = first[attributes["dim"]]
+        return Input(shape, tuple((size - 1, 0, size - 1, 1)[n] for n in range(count)), "int64")
+    if operation in ("real", "imag", "conj"):
+        return Input(shape, _pairs(_NUMBERS, count), _COMPLEX[dtype], requires_grad=True)
+    numbers = itertools.islice(itertools.cycle(_NUMBERS), 3 * at, 3 * at + count)
+    values = tuple(abs(n) if row.domain == "positive" else n for n in numbers)
+    return Input(shape, values, dtype, requires_grad=True)
+
+
+def _pairs(numbers: Sequence[float], count: int) -> tuple[complex, ...]:
+    parts = itertools.islice(itertools.cycle(numbers), 2 * count)
+    return tuple(complex(real, imaginary) for real, imaginary in zip(*[parts] * 2, strict=True))
+
+
+def every_case(offered: Capabilities) -> st.SearchStrategy[Case]:
+    """Every declared operation, qualified or not, on every class of operands that it takes: the cases of VALUE-61."""
+    table = [(name, [p for _, p in _offered(name, offered)]) for name in offered.declared]
+    table = [(name, programs) for name, programs in table if programs]
+
+    @st.composite
+    def cases(draw: Any) -> Case:
+        _, programs = draw(st.sampled_from(table))
+        return Case(draw(st.sampled_from(programs)))
+
+    strategy: st.SearchStrategy[Case] = cases()
+    return strategy
+
+
+def qualify(session: Session, capabilities: Capabilities) -> Qualification:
+    """Try every declared operation alone.
+
+    Args:
+        session: over the implementation.
+        capabilities: what it declares; classes that it cannot hold (by rank, by element type) are not tried.
+
+    Returns:
+        For every operation that failed, its misfits: class, expected, found; whether the qualification is void.
+    """
+    failed: dict[str, list[dict[str, str]]] = {}
+    for operation in capabilities.operations:
+        misfits = [
+            {"class": name, "expected": misfit[0], "found": misfit[1]}
+            for name, program in _offered(operation, capabilities)
+            if (misfit := _misfit(session, capabilities, program)) is not None
+        ]
+        if misfits:
+            failed[operation] = _one_per_class(misfits)
+    return Qualification(void=2 * len(failed) > len(capabilities.operations), failed=failed)
+
+
+def _offered(operation: str, capabilities: Capabilities) -> list[tuple[str, Program]]:
+    try:
+        cases = cases_of(operation, capabilities.real_dtype)
+    except (Unsupported, KeyError):  # no real dtype, or no complex one beside it
+        return []
+    return [
+        (name, program)
+        for name, program in cases
+        if max(len(shape) for shape in program.shapes()) <= capabilities.max_rank
+        and set(program.dtypes()) <= set(capabilities.dtypes)
+    ]
+
+
+def _one_per_class(misfits: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    first: dict[str, dict[str, str]] = {}
+    for misfit in misfits:
+        first.setdefault(misfit["class"], misfit)
+    return list(first.values())
+
+
+def _misfit(session: Session, capabilities: Capabilities, program: Program) -> tuple[str, str] | None:
+    """What was expected and what was found, None where the operation is right."""
+    scalar = math.prod(program.shapes()[program.roots[0].value]) == 1
+    seeded = "seed" in capabilities.features
+    if not seeded and scalar:
+        program = program.with_roots(Root(program.roots[0].value))
+    step = program.steps[0]
+    text = f"{step.op} of {', '.join(str(program.shapes()[o]) for o in step.operands)}"
+    with isolated():
+        try:
+            session.start()
+            run = build(session, program)
+            wrong = _wrong_value(run, text)
+            return _wrong_gradient(run, text) if wrong is None and (seeded or scalar) else wrong
+        except BuildFailed as error:
+            raised = session.trace[-1].raised or {}
+            return f"{text} succeeds", f"raised {raised['type']}: {raised['text']}" if raised else str(error)
+        except NativeError as error:
+            return f"{text} and its backward succeed", f"{error.act} raised {error.type}: {error.text}"
+        except Unsupported as error:
+            return f"{text} is offered, as it is declared", str(error)
+
+
+def _wrong_value(run: Run, text: str) -> tuple[str, str] | None:
+    program = run.program
+    expected, found = evaluate(program)[program.roots[0].value], array(run.impl, run.root)
+    rtol = 16 * 2.0 ** (1 - oracles.DIGITS[oracles.narrowest(program)])
+    same = found.shape == expected.shape and np.allclose(found, expected, rtol=rtol, atol=0, equal_nan=True)
+    return None if same else (f"{text} is {show(expected)}", show(found))
+
+
+def _wrong_gradient(run: Run, text: str) -> tuple[str, str] | None:
+    run.backward()
+    verdict = oracles.judge(run.program, run.slots())
+    if verdict.agrees:
+        return None
+    what = f"the gradient of {text} is {show(verdict.expected)}"
+    return what, "None" if verdict.found is None else show(verdict.found)

@@ -1,0 +1,210 @@
+"""Programs on an implementation: build one through the contract, walk back from its roots, read its slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gradspec.judge import BuildFailed, Finding, NotJudged
+from gradspec.programs import oracles
+from gradspec.programs.forward import Kink, to_array
+from gradspec.programs.program import Case, Program, Step
+from gradspec.session import Handle, NativeError, Session
+from gradspec.suite.support import Array, array, show
+
+
+@dataclass
+class Run:
+    """A program as it was built: a handle for every value, a seed for every root.
+
+    Attributes:
+        impl: the session it was built on. program: the program.
+        handles: one for every value, inputs first.
+        seeds: a tensor, or None for the implicit seed, for every root.
+    """
+
+    impl: Session
+    program: Program
+    handles: list[Handle]
+    seeds: list[Handle | None]
+
+    @property
+    def root(self) -> Handle:
+        """The first root."""
+        return self.handles[self.program.roots[0].value]
+
+    @property
+    def seed(self) -> Handle | None:
+        """The seed of the first root."""
+        return self.seeds[0]
+
+    @property
+    def roots(self) -> list[Handle]:
+        """Every root."""
+        return [self.handles[r.value] for r in self.program.roots]
+
+    @property
+    def leaves(self) -> list[Handle]:
+        """The inputs that require grad."""
+        return [self.handles[n] for n in self.program.leaves]
+
+    def backward(self, **keywords: Any) -> None:
+        """One pass from the root, or from all roots at once where there are several: always one act."""
+        if len(self.seeds) == 1:
+            self.impl.backward(self.root, self.seed, **keywords)
+        else:
+            self.impl.backward_many(self.roots, self.seeds, **keywords)
+
+    def gradients(self, inputs: Sequence[Handle], **keywords: Any) -> tuple[Handle | None, ...]:
+        """The gradients of the roots for `inputs`, returned and not accumulated."""
+        found: tuple[Handle | None, ...] = self.impl.gradients(self.roots, inputs, self.seeds, **keywords)
+        return found
+
+    def slot(self, number: int) -> Array | None:
+        """What `.grad` of the value holds, as an array, or None."""
+        held = self.impl.grad(self.handles[number])
+        return None if held is None else array(self.impl, held)
+
+    def slots(self, numbers: Iterable[int] | None = None) -> dict[int, Array | None]:
+        """The slots of the given values, by default of the leaves."""
+        return {n: self.slot(n) for n in (self.program.leaves if numbers is None else numbers)}
+
+    def release_others(self, *kept: int) -> None:
+        """Give up every value but the inputs and `kept`."""
+        inputs = range(len(self.program.inputs))
+        self.impl.release(*(h for n, h in enumerate(self.handles) if n not in kept and n not in inputs))
+
+
+def build(impl: Session, case: Case | Program, *, passes: int = 0, charge: str = "", **keywords: Any) -> Run:
+    """Build a program (of a case) and run `passes` passes over it.
+
+    An operation that fails discards the example, or is a finding on the clause `charge`.
+    """
+    program = case if isinstance(case, Program) else case.the_program
+    handles: list[Handle] = []
+    for given in program.inputs:
+        data = to_array(given.shape, given.values, given.dtype)
+        flag = {"requires_grad": True} if given.requires_grad else {}
+        handles.append(impl.tensor(data.tolist(), shape=tuple(given.shape), dtype=given.dtype, **flag))
+    run = Run(impl, program, apply_steps(impl, program, handles, charge), [])
+    run.seeds = [None if r.seed is None else seed_tensor(impl, program, r.value, r.seed) for r in program.roots]
+    for _ in range(passes):
+        run.backward(**keywords)
+    return run
+
+
+def apply_steps(impl: Session, program: Program, inputs: Sequence[Handle], charge: str = "") -> list[Handle]:
+    """Run the steps of a program on given inputs: a handle for every value, inputs first."""
+    handles = list(inputs)
+    for step in program.steps:
+        try:
+            result = impl.apply(step.op, *(handles[o] for o in step.operands), **step.keywords)
+        except NativeError as error:
+            if charge:
+                raise
+            raise BuildFailed(step.op, f"raised {error.type}") from None
+        handles.extend(result if isinstance(result, tuple) else (result,))
+    return handles
+
+
+def seed_tensor(impl: Session, program: Program, value: int, numbers: Sequence[Any]) -> Handle:
+    """A tensor of the shape and dtype of a value, with the given elements."""
+    shape, dtype = program.shapes()[value], program.dtypes()[value]
+    data = to_array(shape, numbers, dtype)
+    handle: Handle = impl.tensor(data.tolist(), shape=tuple(shape), dtype=dtype)
+    return handle
+
+
+def judged(
+    impl: Session,
+    clause: str,
+    run: Run,
+    found: dict[int, Array | None],
+    *,
+    both: bool = False,
+    leaves: bool = True,
+) -> None:
+    """The gradients of the values that reach a root are those of the oracles.
+
+    Args:
+        impl: the session.
+        clause: the id.
+        run: the program as built.
+        found: number of a value to its gradient, None where there is none.
+        both: ask central differences too and let both judge.
+        leaves: every leaf that reaches a root must be among `found`.
+    """
+    impl.judge.asserted(clause)
+    reached = run.program.reached()
+    asked = {n: g for n, g in found.items() if n in reached}
+    try:
+        verdict = oracles.judge(run.program, asked, both=both, wrt=None if leaves else list(asked))
+    except Kink:
+        raise NotJudged("kink: the oracle refuses") from None
+    if not verdict.agrees:
+        what = f"{run.handles[verdict.value or 0]}.grad is "
+        expected = what + ("None" if verdict.expected is None else show(verdict.expected))
+        seen = "None" if verdict.found is None else show(verdict.found)
+        impl.judge.report(Finding(clause, "wrong_value", expected, seen, verdict.oracle, verdict.other))
+
+
+def judged_values(impl: Session, clause: str, run: Run, found: dict[int, Array | None]) -> None:
+    """Gradients of any tracked values are those of the oracles, and None where no root is reached."""
+    reached = run.program.reached()
+    for number, gradient in found.items():
+        if number not in reached:
+            impl.judge.asserted(clause)
+            if gradient is not None:
+                expected = f"{run.handles[number]}.grad is None: no path leads to a root"
+                impl.judge.report(Finding(clause, "wrong_value", expected, show(gradient)))
+    judged(impl, clause, run, {n: g for n, g in found.items() if n in reached}, leaves=False)
+
+
+def equal_slots(
+    impl: Session, clause: str, expected: dict[int, Array | None], found: dict[int, Array | None], program: Program
+) -> None:
+    """Two readings of slots agree: equal where the program is exact, within its tolerance otherwise."""
+    impl.judge.asserted(clause)
+    for number, wanted in expected.items():
+        seen = found[number]
+        if not close(program, number, wanted, seen):
+            text = f"the slot of value {number} is {'None' if wanted is None else show(wanted)}"
+            impl.judge.report(Finding(clause, "wrong_value", text, "None" if seen is None else show(seen)))
+
+
+def close(program: Program, number: int, wanted: Array | None, seen: Array | None) -> bool:
+    """Whether two gradients of a value agree, exactly where the program is exact."""
+    if wanted is None or seen is None:
+        return wanted is seen
+    if wanted.shape != seen.shape:
+        return False
+    try:
+        if oracles.is_exact(program):
+            return bool(np.array_equal(wanted, seen))
+        within = oracles.tolerance(program, str(seen.dtype), number)
+    except Kink:  # both sides take the same convention there: only rounding may differ
+        within = oracles.Tolerance(64 * float(np.finfo(seen.dtype).eps), 0.0)
+    return bool(np.allclose(seen, wanted, rtol=8 * within.rtol, atol=8 * within.atol, equal_nan=True))
+
+
+def times(k: float, slots: dict[int, Array | None]) -> dict[int, Array | None]:
+    """Every slot times `k`."""
+    return {n: None if g is None else k * g for n, g in slots.items()}
+
+
+def plus(a: dict[int, Array | None], b: dict[int, Array | None]) -> dict[int, Array | None]:
+    """Slot by slot the sum; None counts as nothing."""
+    return {n: b[n] if g is None else g if b[n] is None else g + b[n] for n, g in a.items()}
+
+
+def second_derivative(step: Step, x: Array) -> Array:
+    """The second derivative of a single operation at `x`, in closed form."""
+    if step.op == "pow":
+        exponent = step.keywords["exponent"]
+        return np.asarray(exponent * (exponent - 1) * x ** (exponent - 2.0))
+    if step.op == "log":
+        return np.asarray(-1.0 / x**2)
+    return np.asarray(-np.sin(x) if step.op == "sin" else -np.cos(x))
