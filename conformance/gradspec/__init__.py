@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradspec.check import check as check
+    from gradspec.runner import check as check
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "check"]
@@ -17,7 +17,7 @@ __all__ = ["__version__", "check"]
 
 def __getattr__(name: str) -> Any:
     if name == "check":
-        from gradspec.check import check  # noqa: PLC0415 - only who checks pays for pytest and NumPy
+        from gradspec.runner import check  # noqa: PLC0415 - only who checks pays for pytest and NumPy
 
         return check
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -482,6 +482,8 @@ class Adapter:
         names: dict[str, Native] = dict(zip(behaviour.parameters, arguments, strict=True))
         resolve = functools.partial(self._resolve, names)
         for step in behaviour.acts:
+            if step.method not in ACTS:
+                raise TypeError(f"{behaviour.name}: {step.method!r} is no act of the contract")
             keywords = {key: resolve(value) for key, value in step.keywords}
             result = getattr(self, step.method)(*map(resolve, step.arguments), **keywords)
             if isinstance(step.result, tuple):
@@ -495,6 +497,8 @@ class Adapter:
             return names[item.name] if item.name in names else self.lookup(item.name)
         if isinstance(item, Late):
             return self.lookup(item.name)
+        if isinstance(item, Behaviour):
+            return self.callable(item)
         if isinstance(item, tuple):
             return tuple(self._resolve(names, part) for part in item)
         return item

@@ -40,6 +40,16 @@ class Ref:
         raise NotStraight(f"a behaviour cannot iterate over {self.name}: name the results of an act by `results=`")
 
 
+class Traced(Ref):
+    """A `Ref` while its function is traced: comparing it is branching too."""
+
+    def _refuse(self, _other: object) -> NoReturn:
+        raise NotStraight(f"a behaviour cannot compare {self.name}: its value is not known when it is traced")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __hash__ = Ref.__hash__
+
+
 @dataclass(frozen=True)
 class Late:
     """A handle outside that is looked up when the behaviour runs, such as the hook's own handle."""
@@ -81,7 +91,7 @@ class Tracer:
             names = tuple(f"v{len(self.acts)}_{n}" if results > 1 else f"v{len(self.acts)}" for n in range(results))
             given = tuple((key, _tuples(value)) for key, value in sorted(keywords.items()))
             self.acts.append(Act(method, _tuples(arguments), given, names if results > 1 else names[0]))
-            refs = tuple(Ref(name) for name in names)
+            refs = tuple(Traced(name) for name in names)
             return refs if results > 1 else refs[0]
 
         return note
@@ -89,13 +99,17 @@ class Tracer:
 
 def behaviour(function: Callable[..., Any]) -> Behaviour:
     """Trace `function(c, *parameters)` once; `c` takes contract acts. NotStraight where it branches on a value."""
+    if not function.__name__.isidentifier():
+        raise NotStraight("a behaviour needs a name that a script can use: trace a def, not a lambda")
     parameters = tuple(inspect.signature(function).parameters)[1:]
     tracer = Tracer()
-    result = function(tracer, *(Ref(name) for name in parameters))
+    result = function(tracer, *(Traced(name) for name in parameters))
     return Behaviour(function.__name__, parameters, tuple(tracer.acts), _tuples(result))
 
 
 def _tuples(value: Any) -> Any:
+    if isinstance(value, Traced):
+        return Ref(value.name)
     return tuple(_tuples(v) for v in value) if isinstance(value, list | tuple) else value
 
 

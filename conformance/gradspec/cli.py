@@ -78,16 +78,16 @@ def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
 @_selecting
 @click.option("--case", metavar="FILE", help="Run this one case only; needs one --clause.")
 @click.option("--expect", metavar="FILE", help="Expected failures, instead of those shipped with the adapter.")
-@click.option("--json", "target", metavar="FILE", help="Write the record. Several adapters: a folder, or with {adapter}.")
-def check(
-    adapters: tuple[str, ...], *, jobs: int | None, only_list: bool, target: str | None, **selection: Any
-) -> int:
+@click.option(
+    "--json", "target", metavar="FILE", help="Write the record; for several adapters a folder or a name with {adapter}."
+)
+def check(adapters: tuple[str, ...], *, jobs: int | None, only_list: bool, target: str | None, **selection: Any) -> int:
     """Check implementations against the specification.
 
     ADAPTER is a shipped name, module:attr or file.py[:attr]; refgrad by default.
     """
-    from gradspec.check import check_writable  # noqa: PLC0415 - other commands need neither pytest nor NumPy
     from gradspec.options import number_of, resolve  # noqa: PLC0415
+    from gradspec.runner import check_writable  # noqa: PLC0415 - other commands need neither pytest nor NumPy
 
     selection["seed"] = number_of(selection["seed"])  # one for all adapters
     chosen = [resolve(adapter, **selection) for adapter in adapters or ("refgrad",)]
@@ -106,13 +106,13 @@ def check(
 
 
 def _checked(options: Any, jobs: int | None, file: Path | None) -> int:
-    from gradspec.check import run  # noqa: PLC0415
     from gradspec.report.board import Board, make_console, show_record  # noqa: PLC0415
+    from gradspec.runner import run  # noqa: PLC0415
 
     console = make_console()
 
-    def opened(_: Any, items: Sequence[tuple[str, str]]) -> Board:
-        return Board(f"{options.adapter}, seed {options.seed}", items, options.spec, console)
+    def opened(_: Any, items: Sequence[tuple[str, str]], listed: Any) -> Board:
+        return Board(f"{options.adapter}, seed {options.seed}", items, options.spec, console, listed)
 
     try:
         record = run(options, jobs=jobs, json=file, progress=opened)
@@ -143,16 +143,18 @@ def _file_name(adapter: str) -> str:
 
 
 def _listed(options: Any) -> int:
-    from gradspec.check import declared_by  # noqa: PLC0415
     from gradspec.report.verdicts import Declarations, missing  # noqa: PLC0415
+    from gradspec.runner import declared_by  # noqa: PLC0415
 
     declarations = Declarations.of(declared_by(options))
     click.echo(f"{options.adapter}: {len(options.selected)} of {len(options.spec.clauses)} clauses")
     for name in options.selected:
         card = options.spec.clauses[name]
         lack = missing(card, declarations)
-        state = f"pending: {card.pending_reason}" if card.status == "pending" else f"unsupported: {lack}" if lack else ""
-        state = state or (f"untested: {card.untested}" if card.untested else "")
+        why = {"pending": card.pending_reason or "", "unsupported": lack, "untested": card.untested or ""}
+        if card.status != "pending":
+            del why["pending"]
+        state = next((f"{word}: {reason}" for word, reason in why.items() if reason), "")
         line = f"{name:<13} {card.requirement:<6} {card.level}  {card.title}"
         click.echo(f"{line}  [{state}]" if state else line)
     return 0
@@ -203,6 +205,9 @@ def faults(names: tuple[str, ...], *, target: str | None) -> int:
 
     This tests the suite, not your library.
     """
-    from gradspec.faults.table import main as table  # noqa: PLC0415
+    from gradspec.faults import table  # noqa: PLC0415 - it needs refgrad and the whole suite
+    from gradspec.runner import check_writable  # noqa: PLC0415
 
-    return int(table(names, json=target))
+    if target is not None:
+        check_writable(Path(target))
+    return table.main(names, json=target)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import hashlib
+import json
 import os
 import sys
 import time
@@ -91,7 +92,7 @@ class _Progress:
     discards: collections.Counter[str] = field(default_factory=collections.Counter)
     expected_hits: int = 0
     failure: dict[str, Any] | None = None
-    best: Case | None = None
+    smallest: tuple[int, dict[str, Any], Case] | None = None
     since_failure: int = 0
 
 
@@ -164,9 +165,8 @@ def _draw(
     def example(case: Case) -> None:
         if progress.failure is not None:
             progress.since_failure += 1
-            exhausted = progress.since_failure > SHRINK_BUDGET or settings.stop_at_first
-            if exhausted and case != progress.best:
-                hypothesis.reject()
+            if settings.stop_at_first or progress.since_failure > SHRINK_BUDGET:
+                raise _Enough
         try:
             _example(test, clause, session, progress, case, expected)
         except _Discarded:
@@ -189,11 +189,31 @@ def _draw(
         run()
     except _Failed:
         pass
+    except _Enough:
+        _confirm(test, clause, session, progress)
     except hypothesis.errors.Unsatisfiable:
         pass  # every case was discarded: the counts say why
     except hypothesis.errors.Flaky:
         assert progress.failure is not None
         progress.failure["flaky"] = True
+
+
+def _confirm(test: SuiteTest, clause: str, session: Session, progress: _Progress) -> None:
+    """Replay the smallest failure, as Hypothesis does where it comes to an end by itself."""
+    assert progress.smallest is not None
+    _, progress.failure, case = progress.smallest
+    failure = progress.failure
+    try:
+        _example(test, clause, session, progress, case, expected=None)
+    except _Failed:
+        return
+    except _Discarded:
+        pass
+    failure["flaky"] = True
+
+
+class _Enough(BaseException):
+    """The examples after the first failure are spent: no Exception, so that it ends Hypothesis' search at once."""
 
 
 class _Failed(Exception):
@@ -239,7 +259,9 @@ def _example(
         progress.expected_hits += 1
         return
     progress.failure = failure | {"case": case.to_json(), "trace": [step.to_json() for step in session.trace]}
-    progress.best = case
+    size = len(json.dumps(progress.failure["case"]))
+    if progress.smallest is None or size <= progress.smallest[0]:
+        progress.smallest = size, progress.failure, case
     raise _Failed
 
 

@@ -1,21 +1,24 @@
 """The pytest plug-in: options, selection, one item a clause, the record of a run.
 
-pytest loads it into every run of everybody who has gradspec installed, so it does nothing, and imports neither NumPy nor
-Hypothesis, until a test of `gradspec.suite` is collected. Each process that runs items has one implementation; every item
-sends its row as a property of its report; the process that the user started computes the verdicts from the rows.
+pytest loads it into every run of everybody who has gradspec installed, so it does nothing, and imports neither NumPy
+nor Hypothesis, until a test of `gradspec.suite` is collected. Each process that runs items has one implementation;
+every item sends its row as a property of its report; the process that the user started computes the verdicts from the
+rows.
 
 PYTEST_DONT_REWRITE: there is nothing to rewrite here, and `gradspec check` may have imported the module already.
 """
 
 from __future__ import annotations
 
-import datetime
+import ast
+import datetime as dt
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
@@ -34,7 +37,11 @@ if TYPE_CHECKING:
     from gradspec.session import Session
 
 ROW, WORKER = "gradspec", "gradspec_worker"
-"""Names of the properties of a report: the row of the item; what the first item of a process says of its implementation."""
+"""Properties of a report: the row of the item; what the first item of a process says of its implementation."""
+
+WRONG_USAGE = 2
+DIED = "???"
+"""How xdist marks the report of an item whose worker died."""
 
 _REFUSED = "gradspec_refused"
 _SEED = "gradspec_seed"
@@ -168,9 +175,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     try:
         options = _options(config)
-        problems = untraceable(options)
-        if problems:
-            raise GradspecError("tests and cards do not belong to each other:\n" + "\n".join(problems))
+        check_traceable(options)
         selected = {c for c in options.selected if options.spec.clauses[c].status != "pending"}
         out = [item for item in items if id(item) in ours and ours[id(item)][1] not in selected]
         config.hook.pytest_deselected(items=out)
@@ -180,6 +185,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not config.option.collectonly:
             config.stash[_BENCH] = Bench.of(options)
     except GradspecError as error:
+        items.clear()  # xdist would hand them out to a worker that has ended
         _refuse(config, error)
     if RUN in config.stash:
         config.stash[RUN].items = pairs
@@ -196,37 +202,57 @@ def _refuse(config: pytest.Config, error: GradspecError) -> NoReturn:
     status = getattr(error, "status", 2)
     if hasattr(config, "workeroutput"):
         config.workeroutput[_REFUSED] = [status, str(error)]
+    if RUN in config.stash:
+        config.stash[RUN].refused = True
     _end(status, str(error))
 
 
 def _end(status: int, text: str) -> NoReturn:
-    if status == 2:  # noqa: PLR2004 - wrong usage, as everywhere in gradspec
+    if status == WRONG_USAGE:
         raise pytest.UsageError(f"gradspec: {text}")
     pytest.exit(f"gradspec: {text}", returncode=status)
 
 
-def untraceable(options: Options) -> list[str]:
-    """Where cards and tests do not belong to each other; empty where all is well."""
+def check_traceable(options: Options) -> None:
+    """GradspecError where cards and tests do not belong to each other, with a line for each finding."""
     from gradspec.spec import check_traceability  # noqa: PLC0415
     from gradspec.suite.support import suite_tests  # noqa: PLC0415
 
     tests = suite_tests()
-    return check_traceability(options.spec, {t.name: t.clauses for t in tests}, refused_ids(tests))
+    findings = check_traceability(options.spec, {t.name: t.clauses for t in tests}, refused_ids(tests))
+    if findings:
+        raise GradspecError("tests and cards do not belong to each other:\n" + "\n".join(findings))
 
 
 def refused_ids(tests: Iterable[SuiteTest]) -> set[str]:
-    """The ids that a test of the suite names as the clause behind an error it asks for: `refused(impl, "RETAIN-01", …)`."""
-    import ast  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
+    """The ids that tests of the suite name as the clause behind an error that they ask for.
 
-    found: set[str] = set()
-    for file in sorted({test.source[0] for test in tests}):
-        for call in (n for n in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))) if isinstance(n, ast.Call)):
-            named = {ast.unparse(call.func): call.args[1:2]}.get("refused", [])
-            named = [*named, *(keyword.value for keyword in call.keywords if keyword.arg == "refused")]
-            literals = [n.value for node in named for n in ast.walk(node) if isinstance(n, ast.Constant)]
-            found.update(text for text in literals if isinstance(text, str))
-    return found
+    They do so by `refused(impl, "RETAIN-01", …)`, or by a helper of the suite that hands a parameter on to it.
+    """
+    folders = {Path(test.source[0]).parent for test in tests}
+    files = sorted(file for folder in folders for file in folder.glob("*.py"))
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    asking: dict[str, dict[str, int]] = {"refused": {"clause": 1}}  # function -> parameter -> its place
+    before = -1
+    while before != (before := sum(map(len, asking.values()))):
+        for function in functions:
+            given = function.args
+            places = {a.arg: n for n, a in enumerate([*given.posonlyargs, *given.args, *given.kwonlyargs])}
+            handed = {node.id for node in _asked(function, asking) if isinstance(node, ast.Name)} & set(places)
+            asking.setdefault(function.name, {}).update({name: places[name] for name in handed})
+    literals = [node.value for tree in trees for node in _asked(tree, asking) if isinstance(node, ast.Constant)]
+    return {text for text in literals if isinstance(text, str)}
+
+
+def _asked(tree: ast.AST, asking: Mapping[str, Mapping[str, int]]) -> Iterator[ast.AST]:
+    """What calls below `tree` give for the parameters that name the clause of an error."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        parameters = asking.get(ast.unparse(call.func).rpartition(".")[2], {})
+        places = set(parameters.values())
+        named = [argument for place, argument in enumerate(call.args) if place in places]
+        named += [keyword.value for keyword in call.keywords if keyword.arg in parameters]
+        yield from (node for argument in named for node in ast.walk(argument))
 
 
 @pytest.fixture
@@ -282,25 +308,26 @@ class Gathered:
     record: Record | None = None
     items: list[tuple[str, str]] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
-    lost: list[tuple[str, str]] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
     worker: dict[str, Any] = field(default_factory=dict)
     declared: Declared | None = None
     pids: dict[Any, int] = field(default_factory=dict)
+    refused: bool = False
     interrupted: bool = False
     started: str = ""
     clock: float = 0.0
 
     def put(self, report: pytest.TestReport) -> None:
         """Take in a report."""
-        given = dict(report.user_properties)
+        given, when = dict(report.user_properties), str(report.when)
         if WORKER in given and not self.worker:
             self.worker = json.loads(str(given[WORKER]))
         if ROW in given:
-            if report.when == "call":
+            if when == "call":
                 self.rows.append(json.loads(str(given[ROW])))
-        elif report.failed and report.when == "???":  # how xdist says that the worker died
-            self.lost.append((report.nodeid, str(report.longrepr)))
+        elif report.failed and when == DIED:
+            self.lost.append(report.nodeid)
         elif report.failed:
             self.broken.append((report.nodeid, str(report.longrepr).strip().splitlines()[-1]))
 
@@ -310,7 +337,7 @@ RUN = pytest.StashKey[Gathered]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where the suite is asked for: a worker leaves Ctrl-C to the process that started it, that one gathers the rows."""
+    """Where the suite is asked for: a worker leaves Ctrl-C to the process that started it, which gathers the rows."""
     if not config.getoption("--adapter", default=None):
         return
     if hasattr(config, "workerinput"):
@@ -318,7 +345,7 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         config.option.gradspec_seed = config.workerinput.get(_SEED, config.option.gradspec_seed)
         return
-    gathered = Gathered(started=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+    gathered = Gathered(started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
     gathered.clock = time.perf_counter()
     config.stash[RUN] = gathered
     if config.option.gradspec_seed == "random":
@@ -345,9 +372,10 @@ def pytest_testnodeready(node: Any) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """A worker that could not begin says why."""
     del error
+    refused = getattr(node, "workeroutput", {}).get(_REFUSED)
     if RUN in node.config.stash:
         node.config.stash[RUN].pids.pop(node, None)
-    refused = getattr(node, "workeroutput", {}).get(_REFUSED)
+        node.config.stash[RUN].refused |= refused is not None
     if refused is not None:
         _end(*refused)
 
@@ -375,6 +403,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         return
     try:
         _options(config)
+        if config.option.gradspec_record:
+            from gradspec.runner import check_writable  # noqa: PLC0415
+
+            check_writable(Path(config.option.gradspec_record))
     except GradspecError as error:
         _refuse(config, error)
     config.pluginmanager.register(_Gatherer(config.stash[RUN]), "gradspec-gatherer")
@@ -387,9 +419,11 @@ class _Gatherer:
         self.gathered = gathered
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take in what an item reports."""
         self.gathered.put(report)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """End the workers of a run that is interrupted."""
         if excinfo.errisinstance(KeyboardInterrupt):
             self.gathered.interrupted = True
             for pid in self.gathered.pids.values():  # they ignore Ctrl-C, and may be busy for long
@@ -397,20 +431,26 @@ class _Gatherer:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Make the record, write it, and end with a status that agrees with it."""
         gathered, config = self.gathered, session.config
-        if gathered.items is None or config.option.collectonly or exitstatus == pytest.ExitCode.USAGE_ERROR:
+        if gathered.items is None or gathered.refused or config.option.collectonly:
             return
         gathered.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
-        gathered.record = _record(config, gathered)
-        path = config.getoption("--gradspec-record")
-        if path:
-            from gradspec.report.record import write_record  # noqa: PLC0415
+        try:
+            gathered.record = _record(config, gathered)
+            path = config.getoption("--gradspec-record")
+            if path:
+                from gradspec.report.record import write_record  # noqa: PLC0415
 
-            write_record(path, gathered.record)
+                write_record(path, gathered.record)
+        except GradspecError as error:  # no usage error can be raised here any more
+            status = getattr(error, "status", pytest.ExitCode.USAGE_ERROR)
+            pytest.exit(f"gradspec: {error}", returncode=status)
         if not gathered.record["conforms"] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """What the items alone do not show."""
         record = self.gathered.record
         if record is not None:
             terminalreporter.section("gradspec", sep="-")
@@ -479,8 +519,7 @@ def _record(config: pytest.Config, gathered: Gathered) -> Record:
 def _lost(gathered: Gathered) -> list[Lost]:
     from gradspec.report.verdicts import Lost  # noqa: PLC0415
 
-    return [] if gathered.interrupted else [
-        Lost(item, clause, "crashed", "the process ended while the clause was checked")
-        for nodeid, _ in gathered.lost
-        for item, clause in _pairs([nodeid])
-    ]
+    if gathered.interrupted:  # we have ended them
+        return []
+    why = "the process ended while the clause was checked"
+    return [Lost(item, clause, "crashed", why) for item, clause in _pairs(gathered.lost)]

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 from gradspec.adapter import Adapter
 from gradspec.adapters import CouldNotStart, guarded, load_adapter
@@ -47,6 +47,7 @@ class Declared(Adapter):
         self._version = data["version"]
 
     def version(self) -> str:
+        """The version that was declared."""
         return str(self._version)
 
 
@@ -54,7 +55,8 @@ def declarations(adapter: Adapter, argument: str) -> dict[str, Any]:
     """What an adapter declares, as JSON data with sorted names.
 
     Args:
-        adapter: the loaded adapter. argument: how the user named it, for messages.
+        adapter: the loaded adapter.
+        argument: how the user named it, for messages.
 
     Raises:
         GradspecError: a declaration has the wrong type, or names an operation or keyword that does not exist.
@@ -64,7 +66,7 @@ def declarations(adapter: Adapter, argument: str) -> dict[str, Any]:
     for name in _SETS:
         data[name] = _names(argument, name, getattr(adapter, name), (set, frozenset))
     for name in _SEQUENCES:
-        data[name] = _names(argument, name, getattr(adapter, name), (tuple, list))
+        data[name] = _names(argument, name, getattr(adapter, name), (list, tuple))
     data["max_rank"] = adapter.max_rank
     if type(adapter.max_rank) is not int or not 0 <= adapter.max_rank <= MAX_RANK:
         raise GradspecError(f"{argument}: max_rank is {adapter.max_rank!r}: write a number from 0 to {MAX_RANK}")
@@ -87,9 +89,10 @@ def check_features(argument: str, declared: Adapter, known: Collection[str]) -> 
 
 
 def _names(argument: str, what: str, found: Any, wanted: tuple[type, ...]) -> list[str]:
-    if not isinstance(found, wanted) or not all(isinstance(item, str) for item in found):
+    names: list[Any] = list(cast("Collection[Any]", found)) if isinstance(found, wanted) else [None]
+    if not all(isinstance(name, str) for name in names):
         raise GradspecError(f"{argument}: {what} is {type(found).__name__}: write a {wanted[-1].__name__} of names")
-    return list(found) if isinstance(found, tuple | list) else sorted(found)
+    return names if what in _SEQUENCES else sorted(names)
 
 
 def _known(argument: str, what: str, names: Collection[str], known: Collection[str]) -> None:

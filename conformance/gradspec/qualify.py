@@ -1,9 +1,9 @@
 """Which operations can be trusted: each is tried alone before other chapters draw it.
 
-One broken operation would redden every clause whose programs happen to hold it. So each declared operation runs on small
-fixed operands, per class (ordinary, 0-d, zero-size): its value against `forward.py`, one vjp against the dual oracle. What
-fails is charged to VALUE-61 alone and drawn nowhere else. Where fewer than half qualify, the engine is at fault and not
-they: the qualification is void and everything is drawn.
+One broken operation would redden every clause whose programs happen to hold it. So each declared operation runs on
+small fixed operands, per class (ordinary, 0-d, zero-size): its value against `forward.py`, one vjp against the dual
+oracle. What fails is charged to VALUE-61 alone and drawn nowhere else. Where fewer than half qualify, the engine is at
+fault and not they: the qualification is void and everything is drawn.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ _COMPLEX = {"float64": "complex128", "float32": "complex64"}
 Row = tuple[tuple[Shape, ...], dict[str, Any]]
 
 _UNARY: tuple[Row, ...] = tuple(((shape,), {}) for shape in ((3,), (2, 3), (), (0, 3)))
-_BINARY: tuple[Row, ...] = tuple(
-    (shapes, {}) for shapes in (((3,), (3,)), ((2, 3), (3,)), ((2, 1), (3,)), ((), ()), ((0, 3), (1, 3)), ((0,), (1,)))
-)
+_PAIRS = (((3,), (3,)), ((2, 3), (3,)), ((2, 1), (3,)), ((), ()), ((0, 3), (1, 3)), ((0,), (1,)))
+_BINARY: tuple[Row, ...] = tuple((shapes, {}) for shapes in _PAIRS)
+_MASKS = ((3,), (2, 3), (2, 1), (), (0, 3), (0,))
+_PRODUCTS = (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 2)), ((0, 3), (3, 2)), ((2, 0), (0, 3)))
 _REDUCE: tuple[Row, ...] = tuple(
     ((shape,), {"dim": dim, "keepdim": keepdim})
     for shape, dims in (((3,), (None, 0)), ((2, 3), (None, 0, -1)), ((), (None,)), ((0, 3), (1,)))
@@ -51,57 +52,69 @@ _REDUCE: tuple[Row, ...] = tuple(
     for keepdim in (False, True)
 )
 
+
+def _one(*rows: tuple[Shape, dict[str, Any]]) -> tuple[Row, ...]:
+    return tuple(((shape,), attributes) for shape, attributes in rows)
+
+
 _ROWS: Mapping[str, tuple[Row, ...]] = {
     "pow": tuple((shapes, {"exponent": n}) for shapes, _ in _UNARY for n in (2, 3)),
-    "where": tuple(((mask, *shapes), {}) for mask, (shapes, _) in zip([(3,), (2, 3), (2, 1), (), (0, 3), (0,)], _BINARY)),
-    "sum": (*_REDUCE, *((((0, 3),), {"dim": dim, "keepdim": False}) for dim in (None, 0))),
-    "mean": _REDUCE,
-    "cumsum": ((((3,),), {"dim": 0}), (((2, 3),), {"dim": 1}), (((0, 3),), {"dim": 0})),
-    "matmul": tuple(
-        (shapes, {})
-        for shapes in (((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 2)), ((2, 3), (3, 2)), ((0, 3), (3, 2)), ((2, 0), (0, 3)))
+    "where": tuple(((mask, *shapes), {}) for mask, shapes in zip(_MASKS, _PAIRS, strict=True)),
+    "sum": (*_REDUCE, *_one(*(((0, 3), {"dim": dim, "keepdim": False}) for dim in (None, 0)))),
+    "mean": _REDUCE,  # the mean of nothing is nan: left to the clauses
+    "cumsum": _one(((3,), {"dim": 0}), ((2, 3), {"dim": 1}), ((0, 3), {"dim": 0})),
+    "matmul": tuple((shapes, {}) for shapes in _PRODUCTS),
+    "reshape": _one(
+        ((6,), {"shape": (2, 3)}),
+        ((2, 3), {"shape": (6,)}),
+        ((), {"shape": (1,)}),
+        ((1,), {"shape": ()}),
+        ((0, 3), {"shape": (3, 0)}),
     ),
-    "reshape": (
-        (((6,),), {"shape": (2, 3)}),
-        (((2, 3),), {"shape": (6,)}),
-        (((),), {"shape": (1,)}),
-        (((1,),), {"shape": ()}),
-        (((0, 3),), {"shape": (3, 0)}),
+    "transpose": _one(
+        ((2, 3), {"dim0": 0, "dim1": 1}), ((3,), {"dim0": 0, "dim1": -1}), ((0, 3), {"dim0": 0, "dim1": 1})
     ),
-    "transpose": ((((2, 3),), {"dim0": 0, "dim1": 1}), (((3,),), {"dim0": 0, "dim1": -1}), (((0, 3),), {"dim0": 0, "dim1": 1})),
-    "permute": ((((2, 3),), {"dims": (1, 0)}), (((2, 1, 3),), {"dims": (2, 0, 1)}), (((),), {"dims": ()}), (((0, 3),), {"dims": (1, 0)})),
-    "expand": (
-        (((1, 3),), {"shape": (2, 3)}),
-        (((3,),), {"shape": (2, 3)}),
-        (((1,),), {"shape": (3,)}),
-        (((),), {"shape": ()}),
-        (((),), {"shape": (2,)}),
-        (((1, 3),), {"shape": (0, 3)}),
-        (((0, 3),), {"shape": (2, 0, 3)}),
+    "permute": _one(
+        ((2, 3), {"dims": (1, 0)}), ((2, 1, 3), {"dims": (2, 0, 1)}), ((), {"dims": ()}), ((0, 3), {"dims": (1, 0)})
     ),
-    "squeeze": ((((2, 1, 3),), {"dim": 1}), (((1,),), {"dim": 0}), (((2, 3),), {"dim": 0}), (((1, 0),), {"dim": 0})),
-    "unsqueeze": ((((3,),), {"dim": 0}), (((2, 3),), {"dim": -1}), (((),), {"dim": 0}), (((0, 3),), {"dim": 1})),
-    "flip": ((((3,),), {"dims": (0,)}), (((2, 3),), {"dims": (0, 1)}), (((0, 3),), {"dims": (1,)})),
-    "narrow": (
-        (((3,),), {"dim": 0, "start": 1, "length": 2}),
-        (((2, 3),), {"dim": 1, "start": 0, "length": 2}),
-        (((3,),), {"dim": 0, "start": 1, "length": 0}),
-        (((0, 3),), {"dim": 1, "start": 1, "length": 1}),
+    "expand": _one(
+        ((1, 3), {"shape": (2, 3)}),
+        ((3,), {"shape": (2, 3)}),
+        ((1,), {"shape": (3,)}),
+        ((), {"shape": ()}),
+        ((), {"shape": (2,)}),
+        ((1, 3), {"shape": (0, 3)}),
+        ((0, 3), {"shape": (2, 0, 3)}),
     ),
-    "select": ((((3,),), {"dim": 0, "index": 1}), (((2, 3),), {"dim": 1, "index": 2}), (((0, 3),), {"dim": 1, "index": 0})),
+    "squeeze": _one(((2, 1, 3), {"dim": 1}), ((1,), {"dim": 0}), ((2, 3), {"dim": 0}), ((1, 0), {"dim": 0})),
+    "unsqueeze": _one(((3,), {"dim": 0}), ((2, 3), {"dim": -1}), ((), {"dim": 0}), ((0, 3), {"dim": 1})),
+    "flip": _one(((3,), {"dims": (0,)}), ((2, 3), {"dims": (0, 1)}), ((0, 3), {"dims": (1,)})),
+    "narrow": _one(
+        ((3,), {"dim": 0, "start": 1, "length": 2}),
+        ((2, 3), {"dim": 1, "start": 0, "length": 2}),
+        ((3,), {"dim": 0, "start": 1, "length": 0}),
+        ((0, 3), {"dim": 1, "start": 1, "length": 1}),
+    ),
+    "select": _one(((3,), {"dim": 0, "index": 1}), ((2, 3), {"dim": 1, "index": 2}), ((0, 3), {"dim": 1, "index": 0})),
     "cat": (
         (((3,),), {"dim": 0}),
         (((3,), (2,)), {"dim": 0}),
         (((2, 3), (2, 1)), {"dim": 1}),
         (((0, 3), (2, 3)), {"dim": 0}),
+        (((0, 3), (0, 3)), {"dim": 0}),
     ),
-    "stack": ((((3,), (3,)), {"dim": 0}), (((2, 3), (2, 3)), {"dim": -1}), (((), ()), {"dim": 0}), (((0,), (0,)), {"dim": 1})),
-    "split": (
-        (((3,),), {"split_size": 2, "dim": 0}),
-        (((2, 3),), {"split_size": 2, "dim": 1}),
-        (((0, 3),), {"split_size": 2, "dim": 0}),
+    "stack": (
+        (((3,), (3,)), {"dim": 0}),
+        (((2, 3), (2, 3)), {"dim": -1}),
+        (((), ()), {"dim": 0}),
+        (((0,), (0,)), {"dim": 1}),
     ),
-    "unbind": ((((3,),), {"dim": 0}), (((2, 3),), {"dim": 1}), (((2, 0),), {"dim": 0})),
+    "split": _one(
+        ((3,), {"split_size": 2, "dim": 0}),
+        ((2, 3), {"split_size": 2, "dim": 1}),
+        ((0, 3), {"split_size": 2, "dim": 0}),
+    ),
+    "unbind": _one(((3,), {"dim": 0}), ((2, 3), {"dim": 1}), ((2, 0), {"dim": 0})),
     "index_select": (
         (((3,), (4,)), {"dim": 0}),
         (((2, 3), (3,)), {"dim": 1}),
@@ -154,12 +167,10 @@ def _programs(
         seed: tuple[Scalar, ...] = tuple(itertools.islice(itertools.cycle(_SEEDS), value, value + count))
         if bare.dtypes()[value].startswith("complex"):
             seed = _pairs(_SEEDS, count)
-        yield name, bare.with_roots(Root(value, seed)).check()
+        yield name, bare.with_roots(Root(value, seed))
 
 
-def _operand(
-    operation: str, at: int, shape: Shape, dtype: str, first: Shape, attributes: Mapping[str, Any]
-) -> Input:
+def _operand(operation: str, at: int, shape: Shape, dtype: str, first: Shape, attributes: Mapping[str, Any]) -> Input:
     count, row = math.prod(shape), OPERATIONS[operation]
     if row.role(at) == "mask":
         return Input(shape, tuple(n % 2 == 0 for n in range(count)), "bool")
@@ -236,10 +247,11 @@ def _one_per_class(misfits: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 
 def _misfit(session: Session, capabilities: Capabilities, program: Program) -> tuple[str, str] | None:
     """What was expected and what was found, None where the operation is right."""
-    scalar = math.prod(program.shapes()[program.roots[0].value]) == 1
+    root = program.roots[0].value
+    scalar = math.prod(program.shapes()[root]) == 1 and not program.dtypes()[root].startswith("complex")
     seeded = "seed" in capabilities.features
     if not seeded and scalar:
-        program = program.with_roots(Root(program.roots[0].value))
+        program = program.with_roots(Root(root))
     step = program.steps[0]
     text = f"{step.op} of {', '.join(str(program.shapes()[o]) for o in step.operands)}"
     with isolated():
@@ -261,7 +273,7 @@ def _wrong_value(run: Run, text: str) -> tuple[str, str] | None:
     program = run.program
     expected, found = evaluate(program)[program.roots[0].value], array(run.impl, run.root)
     rtol = 16 * 2.0 ** (1 - oracles.DIGITS[oracles.narrowest(program)])
-    same = found.shape == expected.shape and np.allclose(found, expected, rtol=rtol, atol=0, equal_nan=True)
+    same = found.shape == expected.shape and bool(np.all(np.abs(found - expected) <= rtol * np.abs(expected)))
     return None if same else (f"{text} is {show(expected)}", show(found))
 
 

@@ -13,6 +13,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from gradspec.adapter import ACTS, ActInfo, Adapter, Native, Unsupported, Value
@@ -103,7 +104,7 @@ class Session(Adapter):
         self.trace = []
         self._names = weakref.WeakValueDictionary()
         self._counts = {}
-        self._guarded(ACTS["events"], self.adapter.start, (), {})
+        self._guarded(ActInfo("start", "none", {}), self.adapter.start, (), {})
 
     def release(self, *handles: Handle | None) -> None:
         """Give objects up: the suite holds nothing of them any more, and the handles cannot be used again."""
@@ -147,35 +148,49 @@ class Session(Adapter):
             raised = {"kinds": sorted(error.kinds), "type": error.type, "text": error.text}
             self.trace.append(Step(step, raised=raised))
             raise
+        finally:
+            # a test may keep the error: the frames in its traceback must not keep native objects alive
+            del native_arguments, native_keywords
         return self._wrap(info, step, result)
 
     def _guarded(self, info: ActInfo, method: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         failure: NativeError | None = None
         unsupported: str | None = None
         try:
-            if self._caught is None:
+            with self._collecting():
                 return method(*arguments, **keywords)
-            with warnings.catch_warnings(record=True) as noted:
-                warnings.simplefilter("always")
-                result = method(*arguments, **keywords)
-            self._note_warnings(self._caught, [w.message for w in noted if isinstance(w.message, Warning)])
-            return result  # noqa: TRY300 - the error path below must not hold the exception
         except Unsupported as error:
             unsupported = bounded(str(error))
         except BaseException as error:  # noqa: BLE001 - whatever an implementation raises is its own verdict
             failure = self._reduced(info.name, error)
         # raised here, outside the handler: no context and no traceback may keep native objects alive
+        del arguments, keywords, method
         if unsupported is not None:
             raise Unsupported(unsupported)
         assert failure is not None
         raise failure
 
     def _reduced(self, act: str, error: BaseException) -> NativeError:
+        step, type_name = len(self.trace) + 1, type(error).__name__
         try:
             text = bounded(str(error).strip().split("\n")[0])
-        except Exception:  # noqa: BLE001 - a message that cannot even be read
-            text = "(a message that cannot be read)"
-        return NativeError(act, len(self.trace) + 1, self.adapter.error_kinds(error), type(error).__name__, text)
+        except Exception:  # noqa: BLE001 - a message that cannot even be read: an adapter must not try either
+            return NativeError(act, step, frozenset(), type_name, "(a message that cannot be read)")
+        return NativeError(act, step, self.adapter.error_kinds(error), type_name, text)
+
+    @contextlib.contextmanager
+    def _collecting(self) -> Iterator[None]:
+        """Inside `warnings()`: note the warnings of one act, also of one that fails."""
+        caught = self._caught
+        if caught is None:
+            yield
+            return
+        with warnings.catch_warnings(record=True) as noted:
+            warnings.simplefilter("always")
+            try:
+                yield
+            finally:
+                self._note_warnings(caught, [w.message for w in noted if isinstance(w.message, Warning)])
 
     def _note_warnings(self, caught: Caught, found: Sequence[Warning]) -> None:
         kinds = (self.adapter.warning_kinds(w) for w in found)
@@ -192,7 +207,9 @@ class Session(Adapter):
         if isinstance(item, Behaviour):
             return self.adapter.callable(self._bound(item))
         if isinstance(item, Mapping):
-            return {key: self._unwrap(value) for key, value in item.items()}
+            unwrapped = {key: self._unwrap(value) for key, value in item.items()}
+            # a mapping that is no dict stays none: BACKWARD-22 tells them apart
+            return unwrapped if isinstance(item, dict) else MappingProxyType(unwrapped)
         return item
 
     def _bound(self, behaviour: Behaviour) -> Behaviour:
@@ -211,6 +228,9 @@ class Session(Adapter):
 
     def _wrap(self, info: ActInfo, step: Act, result: Any) -> Any:
         wanted = info.returns
+        if wanted == "none":  # whatever came back, a test never sees it
+            self.trace.append(Step(step))
+            return None
         if wanted in ("tensor", "tensor?", "handle", "context", "tensors"):
             return self._wrap_handles(info, step, result)
         if not _is(wanted, result):
@@ -292,8 +312,6 @@ _KINDS: Mapping[str, Any] = {"bool": bool, "int": int, "str": str, "value": Valu
 
 
 def _is(wanted: str, result: Any) -> bool:
-    if wanted == "none":
-        return True
     if wanted == "data":
         return isinstance(result, tuple)
     if wanted == "ints":

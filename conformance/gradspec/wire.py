@@ -10,6 +10,7 @@ Lists are sequences; every other composite is an object with one tag, so that no
     {"dict": [[key, item], ...]}
     {"complex": [re, im]}      a complex number
     {"float": "nan"}           a number that JSON cannot write: nan, inf, -inf
+    {"none": true}             None where a tensor may be absent, as what an act returned
     {"opaque": "text"}         something that is none of these, bounded text
 
 The schema is `schemas/trace.schema.json`. This module imports the standard library only.
@@ -113,7 +114,9 @@ def decode(data: Any) -> Any:
 
 
 def decode_act(data: Mapping[str, Any]) -> Act:
-    """The inverse of `encode_act`."""
+    """The inverse of `encode_act`. MalformedMessage where it is no act."""
+    if not isinstance(data, dict) or not isinstance(data.get("act"), str):
+        raise MalformedMessage("an act is an object with the name of the act under 'act'")
     result = data.get("result")
     return Act(
         data["act"],
@@ -125,11 +128,27 @@ def decode_act(data: Mapping[str, Any]) -> Act:
 
 def _decode_behaviour(body: Mapping[str, Any]) -> Behaviour:
     acts = tuple(decode_act(act) for act in body["acts"])
-    return Behaviour(body["name"], tuple(body["parameters"]), acts, decode(body["result"]))
+    parameters = tuple(_text(name) for name in _list(body["parameters"]))
+    return Behaviour(_text(body["name"]), parameters, acts, decode(body["result"]))
 
 
 def _decode_value(body: Mapping[str, Any]) -> Value:
-    return Value(tuple(body["shape"]), body["dtype"], _lists(body["data"]))
+    shape = _list(body["shape"])
+    if not all(isinstance(n, int) for n in shape):
+        raise MalformedMessage(f"a shape is a list of whole numbers, not {shape}")
+    return Value(tuple(shape), _text(body["dtype"]), _lists(body["data"]))
+
+
+def _text(body: Any) -> str:
+    if not isinstance(body, str):
+        raise MalformedMessage(f"a text was expected, not {bounded(repr(body))}")
+    return body
+
+
+def _list(body: Any) -> list[Any]:
+    if not isinstance(body, list):
+        raise MalformedMessage(f"a list was expected, not {bounded(repr(body))}")
+    return body
 
 
 def _lists(data: Any) -> Any:
@@ -145,6 +164,10 @@ def _decode_dict(body: Any) -> dict[Any, Any]:
     return {decode(key): decode(value) for key, value in body}
 
 
+def _decode_none(_body: Any) -> None:
+    return None
+
+
 def _decode_program(body: Any) -> Any:
     # imported here: only a process that receives programs needs the module
     from gradspec.programs.program import Program  # noqa: PLC0415
@@ -153,13 +176,14 @@ def _decode_program(body: Any) -> Any:
 
 
 _DECODERS: Mapping[str, Any] = {
-    "ref": Ref,
-    "late": Late,
+    "ref": lambda body: Ref(_text(body)),
+    "late": lambda body: Late(_text(body)),
     "behaviour": _decode_behaviour,
     "value": _decode_value,
     "program": _decode_program,
     "dict": _decode_dict,
     "complex": _decode_complex,
     "float": float,
-    "opaque": str,
+    "none": _decode_none,
+    "opaque": _text,
 }

@@ -185,11 +185,25 @@ def test_progress_is_plain_lines_where_nothing_can_be_redrawn() -> None:
     with Board("mine 1", items, spec, make_console(stream, 80)) as board:
         for item, name in items:
             board.done(row(name, item=item, failure=failure() if item == "u[A-02]" else None))
-            board.done(row(name, item=item))  # said twice, counted once
     lines = stream.getvalue().splitlines()
     assert len(lines) == 10
     assert lines[0].startswith("mine 1: 5/50 clauses, 1 failed, 4 passed; A, 0 s, about ")
     assert lines[-1] == "mine 1: 50/50 clauses, 1 failed, 49 passed; A, 0 s"
+
+
+def test_an_item_that_reports_twice_counts_once() -> None:
+    with Board("mine", [("t[A-01]", "A-01"), ("u[A-01]", "A-01")], SPEC, make_console(io.StringIO())) as board:
+        board.done(row("A-01"))
+        board.done(row("A-01"))
+        assert board.status().plain.startswith("mine: 0/1 clauses; A, ")
+        board.done(row("A-01", item="u[A-01]"))
+        assert board.status().plain.startswith("mine: 1/1 clauses, 1 passed; A, ")
+
+
+def test_a_long_replay_line_stays_one_line() -> None:
+    run = Run(f"stdio:run {'x' * 80}", 0, "default", 100)
+    lines = shown(record_of([row("A-01", failure=failure())], names=["A-01"], run=run)).splitlines()
+    assert f"  replay:   gradspec check 'stdio:run {'x' * 80}' --clause A-01 --seed 0" in lines
 
 
 def test_progress_knows_listed_failures_and_lost_items() -> None:
@@ -224,7 +238,10 @@ def test_a_log_in_ascii_does_not_end_the_run(encoding: str) -> None:
 
 def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert make_console(io.StringIO()).no_color
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console = make_console(stream := io.StringIO())
+    console.print("x", style="bold red")
+    assert (console.is_interactive, stream.getvalue()) == (False, "x\n")
     assert plain("a\x07b\u202ec\nd[bold]") == "a b c d[bold]"
 
 

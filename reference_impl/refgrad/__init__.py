@@ -1,5 +1,3 @@
-# ruff: noqa: A001, A004
-# (torch's names)
 """refgrad: PyTorch-style automatic differentiation on NumPy, small enough to be read.
 
 The namespace is shaped like torch: what it offers has torch's names, signatures and defaults.

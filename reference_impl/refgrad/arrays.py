@@ -1,5 +1,3 @@
-# ruff: noqa: A001
-# (torch's names)
 """The operations that derivatives are made of, on plain ndarrays.
 
 A rule of `tape.VJP` computes with the functions of this module when nothing is to be recorded, and with those of the

@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001
-# (a tensor's slots are private to the package)
 """The engine: one pass over the tape, from roots to leaves.
 
 A pass keeps the gradients that have arrived so far, one sum a node, and always runs the node that was recorded last:
@@ -14,6 +12,7 @@ replace one.
 from __future__ import annotations
 
 import heapq
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -38,7 +37,7 @@ from .errors import (
 )
 from .modes import state
 from .record import saved_tensors, wrap
-from .tape import VJP, AccumulateGrad, Node, edge_of, free_saved, node_of, saved_arrays
+from .tape import VJP, AccumulateGrad, GradientEdge, Node, edge_of, edge_to, free_saved, node_of, saved_arrays
 from .tensor import Tensor, bump
 
 
@@ -118,11 +117,12 @@ def backward(
     targets = None if inputs is None else as_tensors(inputs, "inputs")
     if targets is not None and not targets:
         raise EmptyInputsError("inputs= is empty; leave it out to accumulate into every leaf")  # BACKWARD-19
-    seeds = seeds_of(roots, grad_tensors, create_graph)
+    edges = [root_edge(each) for each in roots]
+    seeds = seeds_of(edges, grad_tensors, create_graph)
     run = Pass(create_graph=create_graph, retain=default_retain(retain_graph, create_graph), accumulates=True)
     if targets is not None:
         restrict(run, targets)
-    walk(run, roots, seeds)
+    walk(run, edges, seeds)
     if targets is not None:
         capture_inputs(run, targets)
     write_slots(run)
@@ -159,10 +159,11 @@ def grad(
     targets = as_tensors(inputs, "inputs")
     if not targets:
         raise EmptyInputsError("grad() got no inputs; name at least one tensor")  # GRAD-08
-    seeds = seeds_of(roots, grad_outputs, create_graph)
+    edges = [root_edge(each) for each in roots]
+    seeds = seeds_of(edges, grad_outputs, create_graph)
     run = Pass(create_graph=create_graph, retain=default_retain(retain_graph, create_graph), accumulates=False)
     restrict(run, targets)
-    walk(run, roots, seeds)
+    walk(run, edges, seeds)
     found = [captured(run, each) for each in targets]
     if not (allow_unused or materialize_grads):
         check_reached(targets, found)
@@ -174,9 +175,9 @@ def grad(
 # --- arguments ------------------------------------------------------------------------------------------------------
 
 
-def as_tensors(given: Any, name: str) -> list[Tensor]:
-    """The tensors of an argument that takes one or several."""
-    if isinstance(given, Tensor):
+def as_tensors(given: Any, name: str) -> list[Any]:
+    """The tensors (or gradient edges) of an argument that takes one or several."""
+    if isinstance(given, Tensor | GradientEdge):
         return [given]
     if isinstance(given, dict):
         given = given.values()  # BACKWARD-22
@@ -184,7 +185,7 @@ def as_tensors(given: Any, name: str) -> list[Tensor]:
         raise BadTypeError(f"{name} takes a tensor or a sequence of tensors, not {type(given).__name__}")
     found = list(given)
     for each in found:
-        if not isinstance(each, Tensor):
+        if not isinstance(each, Tensor | GradientEdge):
             raise BadTypeError(f"{name} takes tensors, but holds a {type(each).__name__}")
     return found
 
@@ -194,22 +195,12 @@ def default_retain(retain_graph: bool | None, create_graph: bool) -> bool:
     return create_graph if retain_graph is None else bool(retain_graph)
 
 
-def seeds_of(roots: Sequence[Tensor], given: Any, create_graph: bool) -> list[Any]:
-    """A seed for each root: ndarrays, or tensors under `create_graph`."""
-    if given is None:
-        listed: list[Any] = [None] * len(roots)
-    elif isinstance(given, Tensor):
-        listed = [given]
-    elif isinstance(given, Sequence):
-        listed = list(given)
-    else:
-        raise BadTypeError(f"a seed is a tensor or None, not {type(given).__name__}")  # BACKWARD-10
-    if len(listed) != len(roots):  # BACKWARD-16, surplus ones included
-        raise WrongSeedCountError(f"{len(roots)} roots need as many seeds, {len(listed)} are given")
-    for root in roots:
-        check_root(root)
-    made = [seed_of(root, seed) for root, seed in zip(roots, listed, strict=True)]
-    return made if create_graph else [seed._data for seed in made]
+def root_edge(root: Any) -> Any:
+    """Where a pass begins."""
+    if isinstance(root, GradientEdge):
+        return edge_to(root)
+    check_root(root)
+    return edge_of(root)
 
 
 def check_root(root: Tensor) -> None:
@@ -221,43 +212,59 @@ def check_root(root: Tensor) -> None:
         )
 
 
-def seed_of(root: Tensor, seed: Any) -> Tensor:
+def seeds_of(edges: Sequence[Any], given: Any, create_graph: bool) -> list[Any]:
+    """A seed for each root: ndarrays, or tensors under `create_graph`."""
+    if given is None:
+        listed: list[Any] = [None] * len(edges)
+    elif isinstance(given, Tensor):
+        listed = [given]
+    elif isinstance(given, Sequence):
+        listed = list(given)
+    else:
+        raise BadTypeError(f"a seed is a tensor or None, not {type(given).__name__}")  # BACKWARD-10
+    if len(listed) != len(edges):  # BACKWARD-16, surplus ones included
+        raise WrongSeedCountError(f"{len(edges)} roots need as many seeds, {len(listed)} are given")
+    made = [seed_of(edge, seed) for edge, seed in zip(edges, listed, strict=True)]
+    return made if create_graph else [seed._data for seed in made]
+
+
+def seed_of(edge: Any, seed: Any) -> Tensor:
     """The given seed after its checks, or the implicit one."""
     if seed is None:
-        return implicit_seed(root)
+        return implicit_seed(edge)
     if not isinstance(seed, Tensor):  # BACKWARD-10
         raise BadTypeError(f"a seed is a tensor or None, not {type(seed).__name__}")
-    check_seed(root, seed)
-    return seed if seed.dtype == root.dtype else recorded.cast(seed, root.dtype)  # BACKWARD-08
+    check_seed(edge, seed)
+    return recorded.cast(seed, edge.dtype)  # BACKWARD-08
 
 
-def implicit_seed(root: Tensor) -> Tensor:
+def implicit_seed(edge: Any) -> Tensor:
     """Ones, for a root of one real element (BACKWARD-01 to -05, BACKWARD-38)."""
-    if root._data.size != 1:
+    if math.prod(edge.shape) != 1:
         raise NotScalarError(
-            f"a seed can be left out for a root of one element only, this one has shape {root.shape}; "
+            f"a seed can be left out for a root of one element only, this one has shape {edge.shape}; "
             "pass gradient= (or grad_outputs=) of that shape"
         )
-    if root.is_complex():
+    if edge.dtype.kind == "c":
         raise NotRealError("a seed can be left out for a real root only, this one is complex; pass gradient=")
-    return wrap(np.ones_like(root._data))
+    return wrap(np.ones(edge.shape, edge.dtype))
 
 
-def check_seed(root: Tensor, seed: Tensor) -> None:
+def check_seed(edge: Any, seed: Tensor) -> None:
     """Refuses a seed of another shape (BACKWARD-07) or on the other side of real and complex (BACKWARD-09)."""
-    if seed.shape != root.shape:
-        raise BadSeedShapeError(f"a seed has shape {seed.shape}, its root {root.shape}; they must be equal")
-    if seed.is_complex() != root.is_complex():
-        raise BadSeedDtypeError(f"a {seed.dtype} seed does not fit a {root.dtype} root; convert it")
+    if seed.shape != edge.shape:
+        raise BadSeedShapeError(f"a seed has shape {seed.shape}, its root {edge.shape}; they must be equal")
+    if seed.is_complex() != (edge.dtype.kind == "c"):
+        raise BadSeedDtypeError(f"a {seed.dtype} seed does not fit a {edge.dtype} root; convert it")
 
 
 # --- what is wanted -------------------------------------------------------------------------------------------------
 
 
-def restrict(run: Pass, targets: Sequence[Tensor]) -> None:
+def restrict(run: Pass, targets: Sequence[Any]) -> None:
     """Makes a pass compute the gradients of `targets` and no others (BACKWARD-18, GRAD-12)."""
     for each in targets:
-        if not each._tracked:  # GRAD-07
+        if isinstance(each, Tensor) and not each._tracked:  # GRAD-07
             raise NotRequiringGradError(
                 "an input does not require grad, so it has no gradient; set requires_grad first"
             )
@@ -265,9 +272,11 @@ def restrict(run: Pass, targets: Sequence[Tensor]) -> None:
     run.needed = set()
 
 
-def place_of(tensor: Tensor) -> tuple[Node, int]:
-    """The node that made the tensor and the number of the output, for leaves the accumulation node."""
-    edge = edge_of(tensor)
+def place_of(target: Any) -> tuple[Node, int]:
+    """The node that made a tensor and the number of the output, for leaves the accumulation node."""
+    if isinstance(target, GradientEdge):
+        return target.node, target.output_nr
+    edge = edge_of(target)
     return node_of(edge), edge.slot or 0
 
 
@@ -293,9 +302,8 @@ def discover(run: Pass, roots: Sequence[Node]) -> None:
 # --- the walk -------------------------------------------------------------------------------------------------------
 
 
-def walk(run: Pass, roots: Sequence[Tensor], seeds: Sequence[Any]) -> None:
+def walk(run: Pass, edges: Sequence[Any], seeds: Sequence[Any]) -> None:
     """Runs every needed node once, latest first."""
-    edges = [edge_of(root) for root in roots]
     if run.needed is not None:
         discover(run, [node_of(edge) for edge in edges])
     mode, state.recording = state.recording, run.create_graph  # BACKWARD-33, ENGINE-21
@@ -412,13 +420,18 @@ def observe_output(run: Pass, node: Node, number: int, gradient: Any) -> Any:
         hooks = node.watch.hooks.get(number)
         if hooks:
             gradient = run_hooks(run, hooks, gradient)
-        keeper = node.watch.retained.get(number)
-        tensor = None if keeper is None else keeper()
-        if tensor is not None and run.accumulates and (node, number) not in run.wanted:  # GRAD-02, GRAD-19
-            run.retained.append((tensor, gradient))  # THOOK-21: after the hooks
+        fill_retained(run, node, number, gradient)  # THOOK-21: after the hooks
     if (node, number) in run.wanted:
         run.wanted[node, number] = gradient
     return gradient
+
+
+def fill_retained(run: Pass, node: Node, number: int, gradient: Any) -> None:
+    """Notes a gradient for a tensor that retains it and still lives (GRADSLOT-09, -18); `grad` fills none (GRAD-02)."""
+    keeper = None if node.watch is None else node.watch.retained.get(number)
+    tensor = None if keeper is None else keeper()
+    if tensor is not None and tensor.retains_grad and run.accumulates and (node, number) not in run.wanted:
+        run.retained.append((tensor, gradient))
 
 
 def run_hooks(run: Pass, hooks: dict[int, Any], gradient: Any) -> Any:
@@ -448,7 +461,7 @@ def check_replacement(old: Tensor, new: Tensor) -> None:
 
 def accumulate(tensor: Tensor, gradient: Any, create_graph: bool) -> None:
     """Adds a gradient to the `.grad` of its tensor (BACKWARD-11)."""
-    if not tensor._tracked:  # GRADSLOT-14: the flag was cleared after the forward
+    if not receives(tensor):
         return
     meta = tensor._rare()
     if meta.grad is None:
@@ -459,6 +472,11 @@ def accumulate(tensor: Tensor, gradient: Any, create_graph: bool) -> None:
         meta.grad = first_grad(tensor, meta.grad._data + gradient, create_graph)
     else:
         add_in_place(meta.grad, gradient)
+
+
+def receives(tensor: Tensor) -> bool:
+    """Whether a tensor still wants gradients: its flag may have been cleared after the forward (GRADSLOT-14)."""
+    return tensor._tracked
 
 
 def first_grad(tensor: Tensor, gradient: Any, create_graph: bool) -> Tensor:
@@ -479,10 +497,11 @@ def add_in_place(old: Tensor, gradient: Any) -> None:
     bump(old)
 
 
-def capture_inputs(run: Pass, targets: Sequence[Tensor]) -> None:
+def capture_inputs(run: Pass, targets: Sequence[Any]) -> None:
     """Non-leaves that `inputs=` names get their gradient as well, once each (BACKWARD-20, -21, -23)."""
     for tensor in {id(each): each for each in targets}.values():
-        gradient = None if tensor._node is None else run.wanted[place_of(tensor)]
+        filled = isinstance(tensor, GradientEdge) or tensor._node is None
+        gradient = None if filled else run.wanted[place_of(tensor)]
         if gradient is not None:
             run.retained.append((tensor, gradient))
 
@@ -492,8 +511,9 @@ def write_slots(run: Pass) -> None:
     mode, state.recording = state.recording, run.create_graph
     token = quiet.hush()
     try:
-        for tensor, gradient in run.arrived:
-            accumulate(tensor, gradient, run.create_graph)
+        for leaf, gradient in run.arrived:
+            if leaf._node is None:  # GRADSLOT-16: it may have become a non-leaf by a write
+                accumulate(leaf, gradient, run.create_graph)
         for tensor, gradient in run.retained:
             accumulate(tensor, gradient, run.create_graph)
     finally:
@@ -501,26 +521,32 @@ def write_slots(run: Pass) -> None:
         state.recording = mode
 
 
-def captured(run: Pass, target: Tensor) -> Tensor | None:
+def captured(run: Pass, target: Any) -> Tensor | None:
     """What `grad` answers for one input: a tensor of its own memory."""
     gradient = run.wanted[place_of(target)]
     if gradient is None:
         return None
-    return gradient if run.create_graph else wrap(arrays.own(gradient, target._data))
+    like = target._data if isinstance(target, Tensor) else np.asarray(gradient)
+    return gradient if run.create_graph else wrap(arrays.own(gradient, like))
 
 
-def check_reached(targets: Sequence[Tensor], found: Sequence[Any]) -> None:
+def check_reached(targets: Sequence[Any], found: Sequence[Any]) -> None:
     """Refuses an answer with gaps (GRAD-03)."""
     for number, (target, gradient) in enumerate(zip(targets, found, strict=True)):
         if gradient is None:
             raise UnreachableInputError(
-                f"input {number} of shape {target.shape} was not used to compute the outputs; "
+                f"input {number} of shape {shape_of(target)} was not used to compute the outputs; "
                 "pass allow_unused=True to get None for it, or materialize_grads=True for zeros"
             )
 
 
-def zeros_for(target: Tensor, create_graph: bool) -> Tensor:
+def shape_of(target: Any) -> Any:
+    """The shape of a tensor or of what a gradient edge points to."""
+    return target.shape if isinstance(target, Tensor) else edge_to(target).shape
+
+
+def zeros_for(target: Any, create_graph: bool) -> Tensor:
     """The gradient of an unused input; it can be differentiated if the pass was recorded (GRAD-04)."""
-    made = wrap(np.zeros_like(target._data))
+    made = wrap(np.zeros(shape_of(target), target.dtype if isinstance(target, Tensor) else edge_to(target).dtype))
     made._tracked = create_graph
     return made

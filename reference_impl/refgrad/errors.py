@@ -92,3 +92,7 @@ class BadArgumentError(ValueError):
 
 class BadResultDtypeError(BadArgumentError, RuntimeError):
     """An in-place result is of a higher category of numbers than its target."""
+
+
+class NonLeafGradWarning(UserWarning):
+    """The `.grad` of a non-leaf that does not retain it was read."""

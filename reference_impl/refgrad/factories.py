@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001
-# (a tensor's slots are private to the package)
 """Tensors out of data."""
 
 from __future__ import annotations
@@ -8,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import dtypes, ops
+from . import arrays, dtypes, ops
 from .errors import BadArgumentError, BadShapeError, BadTypeError
+from .quiet import hush, restore
 from .record import wrap
 from .tensor import Tensor, alias, check_differentiable
 
@@ -43,33 +42,34 @@ def tensor(data: Any, *, dtype: Any = None, device: Any = None, requires_grad: b
         NotDifferentiableError: for a tracked tensor of integers or booleans.
         BadArgumentError: if the sequences are ragged.
     """
-    return finished(array_of(data, dtype).copy(order="K"), requires_grad, device)
+    return finished(np.array(array_of(data, dtype), order="K"), requires_grad, device)
 
 
 def array_of(data: Any, dtype: Any) -> NDArray[Any]:
     """The data as an ndarray of a dtype that refgrad has."""
-    if isinstance(data, Tensor):
-        made = data._data
-    elif isinstance(data, np.ndarray | np.generic):
-        made = np.asarray(data)
-    else:
-        made = from_sequences(data)
-    if dtype is not None:
-        return made.astype(np.dtype(dtype))
+    given = isinstance(data, Tensor | np.ndarray | np.generic)
+    made = np.asarray(data._data if isinstance(data, Tensor) else data) if given else from_sequences(data)
     if made.dtype.kind not in "biufc":
         raise BadTypeError(f"a tensor holds numbers or booleans, not {made.dtype}")
-    return made
+    wanted = np.dtype(dtype) if dtype is not None else made.dtype if given else default_dtype(made.dtype)
+    token = hush()
+    try:
+        return arrays.cast(made, wanted) if made.dtype != wanted else made
+    finally:
+        restore(token)
 
 
 def from_sequences(data: Any) -> NDArray[Any]:
-    """Nested sequences of Python numbers, in torch's default dtypes."""
+    """Nested sequences of Python numbers."""
     try:
-        made = np.asarray(plain(data))
+        return np.asarray(plain(data))
     except ValueError as error:
         raise BadArgumentError("the nested sequences have different lengths; make them rectangular") from error
-    if made.dtype.kind in "fc":
-        return made.astype(np.float32 if made.dtype.kind == "f" else np.complex64) if made.dtype.itemsize > 2 else made
-    return made.astype(np.int64) if made.dtype.kind in "iu" else made
+
+
+def default_dtype(found: Any) -> Any:
+    """The dtype for Python numbers: float32, complex64, int64 or bool (LEAF-01)."""
+    return {"f": dtypes.float32, "c": dtypes.complex64, "b": dtypes.bool_}.get(found.kind, dtypes.int64)
 
 
 def plain(data: Any) -> Any:
@@ -83,7 +83,7 @@ def as_tensor(data: Any, dtype: Any = None) -> Tensor:
     """A tensor over the data, copied only where needed; a tensor keeps its history (LEAF-27)."""
     if isinstance(data, Tensor):
         return data if dtype is None else ops.cast(data, dtype)
-    return alias(np.asarray(array_of(data, dtype)))
+    return alias(array_of(data, dtype))
 
 
 def from_numpy(ndarray: NDArray[Any]) -> Tensor:

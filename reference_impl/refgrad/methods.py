@@ -222,7 +222,14 @@ def attach() -> None:
         setattr(Tensor, name, function)
     for method in (zero_, fill_, copy_, backward, to):
         setattr(Tensor, method.__name__, method)
-    for name, special in (("rsub", rsub), ("rpow", rpow), ("rtruediv", rtruediv), ("eq", eq), ("ne", ne), ("setitem", setitem)):
+    for name, special in (
+        ("rsub", rsub),
+        ("rpow", rpow),
+        ("rtruediv", rtruediv),
+        ("eq", eq),
+        ("ne", ne),
+        ("setitem", setitem),
+    ):
         setattr(Tensor, f"__{name}__", special)
     Tensor.__iter__ = iterate  # type: ignore[attr-defined]
     for name, prop in (("T", transposed), ("real", real), ("imag", imag)):

@@ -7,6 +7,7 @@ when the operation ends.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,15 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+def _reset(old: Any) -> None:
+    """Puts an error state back the slow way."""
+    np.seterr(**old)
+
+
 def _pair() -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """The two functions that silence NumPy and restore its state."""
     config = getattr(getattr(np, "_core", None), "_ufunc_config", None)
     variable = getattr(config, "_extobj_contextvar", None)
     make = getattr(config, "_make_extobj", None)
     if variable is None or make is None:
-        return (lambda: np.seterr(all="ignore")), (lambda old: np.seterr(**old))
-    ignore, put = make(all="ignore"), variable.set
-    return (lambda: put(ignore)), variable.reset
+        return partial(np.seterr, all="ignore"), _reset
+    return partial(variable.set, make(all="ignore")), variable.reset
 
 
 hush, restore = _pair()

@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001
-# (a tensor's slots are private to the package)
 """Turns the ndarray that an operation computed into a tensor, recorded or not."""
 
 from __future__ import annotations

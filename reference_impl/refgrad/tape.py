@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001
-# (a tensor's slots are private to the package)
 """The tape: what an operation leaves behind so that its derivative can be taken later.
 
 A `Node` knows its rule by name, points to the nodes of its operands (`edges`) and holds the values its rule needs
@@ -10,11 +8,12 @@ CPython's deallocator unrolls long chains of nodes by itself, so dropping a deep
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .errors import GraphFreedError, ModifiedInPlaceError
+from .errors import GraphFreedError, ModifiedInPlaceError, NotRequiringGradError
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -118,6 +117,13 @@ class Slot:
         self.node, self.slot, self.shape, self.dtype = node, slot, shape, dtype
 
 
+class GradientEdge(NamedTuple):
+    """One output of a node, named without its tensor: a root or an input of a pass (BACKWARD-35)."""
+
+    node: Node
+    output_nr: int
+
+
 class SavedOutput:
     """An output that its own node needs: the array, and the version counter it shares with the output tensor."""
 
@@ -142,13 +148,20 @@ def node_of(edge: Any) -> Node:
     return found
 
 
+first_use = threading.RLock()  # re-entrant: a collection inside may run anything
+
+
 def leaf_edge(leaf: Tensor) -> AccumulateGrad:
     """The node at which gradients for `leaf` arrive: one, as long as some graph uses it."""
-    meta = leaf._rare()
+    meta = leaf._meta or leaf._rare()
     known: AccumulateGrad | None = None if meta.accumulator is None else meta.accumulator()
-    if known is None:
-        known = AccumulateGrad(leaf)
-        meta.accumulator = weakref.ref(known)  # ENGINE-20: the leaf does not keep graphs alive
+    if known is not None:
+        return known
+    with first_use:  # ENGINE-03: threads that meet a leaf at once get one node
+        known = None if meta.accumulator is None else meta.accumulator()
+        if known is None:
+            known = AccumulateGrad(leaf)
+            meta.accumulator = weakref.ref(known)  # ENGINE-20: the leaf does not keep graphs alive
     return known
 
 
@@ -157,6 +170,26 @@ def edge_of(tensor: Tensor) -> Any:
     if not tensor._tracked:
         return None
     return tensor._node if tensor._node is not None else leaf_edge(tensor)
+
+
+def edge_to(place: GradientEdge) -> Any:
+    """The internal edge for a public one."""
+    node = place.node
+    if isinstance(node.shape, list):
+        return Slot(node, place.output_nr, node.shape[place.output_nr], node.dtype)
+    return node
+
+
+def get_gradient_edge(tensor: Tensor) -> GradientEdge:
+    """Where gradients for a tensor arrive: its creator, or the accumulation node of a leaf.
+
+    Raises:
+        NotRequiringGradError: if it does not require grad.
+    """
+    edge = edge_of(tensor)
+    if edge is None:
+        raise NotRequiringGradError("a tensor that does not require grad has no gradient edge; set requires_grad first")
+    return GradientEdge(node_of(edge), edge.slot or 0)
 
 
 def versions_of(saved: Sequence[Any]) -> tuple[int, ...] | None:
@@ -179,14 +212,19 @@ def check_version(node: Node, position: int, value: Any) -> None:
 
 
 def saved_by(node: Node) -> tuple[Any, ...]:
-    """What the node saved; refuses a second pass when that is gone (RETAIN-01)."""
-    saved = node.saved  # read once: another thread may free it (ENGINE-04)
+    """What the node saved, read once: another thread may free it (ENGINE-04)."""
+    saved = node.saved
+    check_not_freed(node, saved)
+    return saved
+
+
+def check_not_freed(node: Node, saved: tuple[Any, ...]) -> None:
+    """Refuses a second pass through a node whose saved values are gone (RETAIN-01)."""
     if saved is FREED:
         raise GraphFreedError(
             f"{node.name()} was passed before and its saved values are freed; "
             "pass retain_graph=True to the first backward, or compute the result again"
         )
-    return saved
 
 
 def saved_arrays(node: Node) -> list[Any]:

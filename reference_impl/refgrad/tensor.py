@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001
-# (a tensor's slots are private to the package)
 """The tensor: an ndarray, where it came from, and the slot for its gradient.
 
 Operations are no methods here: `methods.py` attaches them, so that function and method are one.
@@ -17,6 +15,7 @@ from .errors import (
     BadGradDtypeError,
     BadGradShapeError,
     BadTypeError,
+    NonLeafGradWarning,
     NotDifferentiableError,
     NotLeafError,
     NotRequiringGradError,
@@ -25,7 +24,7 @@ from .errors import (
     SelfGradError,
 )
 from .modes import state
-from .tape import Node, Watch, next_order, node_of
+from .tape import Node, Watch, first_use, next_order, node_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -265,19 +264,16 @@ class Tensor:
     def _rare(self) -> Meta:
         """The meta record, made if need be."""
         if self._meta is None:
-            self._meta = Meta()
+            with first_use:
+                self._meta = self._meta or Meta()
         return self._meta
 
     @property
     def grad(self) -> Tensor | None:
         """The accumulated gradient; None before there is one."""
         grad = None if self._meta is None else self._meta.grad
-        if grad is None and self._node is not None and not self.retains_grad:  # GRADSLOT-08
-            warnings.warn(
-                "backward fills .grad of leaves only; call retain_grad() on this non-leaf before backward",
-                UserWarning,
-                stacklevel=2,
-            )
+        if grad is None and self._node is not None:
+            warn_unretained(self)
         return grad
 
     @grad.setter
@@ -396,7 +392,8 @@ def _rebuild(data: NDArray[Any], tracked: bool) -> Tensor:
 def shared_counter(tensor: Tensor) -> list[int]:
     """The version counter, for another tensor over the same memory (INPLACE-02)."""
     if tensor._counter is None:
-        tensor._counter = [0]
+        with first_use:
+            tensor._counter = tensor._counter or [0]
     return tensor._counter
 
 
@@ -417,6 +414,16 @@ def check_differentiable(dtype: np.dtype[Any]) -> None:
     """Refuses to track integers and booleans (LEAF-03, LEAF-04)."""
     if dtype.kind not in "fc":
         raise NotDifferentiableError(f"only floating-point and complex tensors can require grad, not {dtype}")
+
+
+def warn_unretained(tensor: Tensor) -> None:
+    """Warns who reads `.grad` of a non-leaf that does not retain it (GRADSLOT-08)."""
+    if not tensor.retains_grad:
+        warnings.warn(
+            "backward fills .grad of leaves only; call retain_grad() on this non-leaf before backward",
+            NonLeafGradWarning,
+            stacklevel=3,
+        )
 
 
 def check_grad(tensor: Tensor, value: Any) -> None:

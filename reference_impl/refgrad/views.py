@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001
-# (a tensor's slots are private to the package)
 """Views and in-place writes: how history follows memory.
 
 A view knows its base and the steps that lead from the base to it. A recorded write replaces the history of its target;
@@ -82,7 +80,7 @@ def write(target: Tensor, function: Callable[..., Tensor], *operands: Any, **opt
         BadShapeError, BadResultDtypeError: the result has another shape, or a dtype of a higher category (INPLACE-20).
     """
     check_writable(target)
-    old = alias(target._data)
+    old = alias(target._data, shared_counter(target))
     old._node, old._tracked = target._node, target._tracked
     result = function(old, *[old if each is target else each for each in operands], **options)
     check_fits(target, result)
@@ -129,7 +127,7 @@ def keep_old(old: Tensor, result: Tensor) -> None:
     """Where the operation saved the old value, it saves a copy: the write is about to change the memory."""
     saved = result._node.saved
     if any(each is old for each in saved):
-        old._data = old._data.copy()
+        old._data, old._counter = old._data.copy(), None
 
 
 def adopt(target: Tensor, result: Tensor) -> None:

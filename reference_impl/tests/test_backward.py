@@ -208,7 +208,7 @@ def test_slot_setter() -> None:
 def test_retain_grad() -> None:
     x = leaf(2.0)
     y = x * 3
-    with pytest.warns(UserWarning, match="retain_grad"):
+    with pytest.warns(errors.NonLeafGradWarning, match="retain_grad"):
         assert y.grad is None
     y.retain_grad()
     y.retain_grad()
@@ -264,3 +264,19 @@ def test_integers_and_dtypes() -> None:
     assert (x * rg.tensor(2.0, dtype=rg.float64)).dtype == rg.float32
     with pytest.raises(errors.NotDifferentiableError):
         rg.tensor([1], requires_grad=True)
+
+
+def test_gradient_edges() -> None:
+    edge = rg.autograd.graph.get_gradient_edge
+    x = leaf(2.0, 3.0)
+    y = x * x
+    parts = rg.unbind(y)
+    rg.autograd.backward([edge(parts[1]), edge(x)], [None, rg.ones(2, dtype=rg.float64)], retain_graph=True)
+    assert x.grad.tolist() == [1, 7]
+    out = parts[0] * parts[1]
+    found = rg.autograd.grad(out, [edge(y), edge(x), edge(parts[0])])
+    assert [g.tolist() for g in found] == [[9, 4], [36, 24], 9]
+    with pytest.raises(errors.NotRequiringGradError):
+        edge(x.detach())
+    with pytest.raises(errors.NotScalarError):
+        rg.autograd.backward(edge(y))

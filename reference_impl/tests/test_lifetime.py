@@ -217,3 +217,32 @@ def test_decorated_generator() -> None:
         assert steps.send(7) == (7, True)
         assert not rg.is_grad_enabled()
     assert next(steps) is True
+
+
+def test_threads_that_meet_a_leaf_first_get_one_node() -> None:
+    found: list[float] = []
+
+    def work(x: Any, gate: threading.Barrier) -> None:
+        gate.wait()
+        found.append(rg.autograd.grad(x * x + x.view(()), x)[0].item())
+
+    for _ in range(50):
+        x, gate = leaf(3.0), threading.Barrier(3)
+        threads = [threading.Thread(target=work, args=(x, gate)) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert found == [7.0] * 150
+
+
+@pytest.mark.parametrize("dtype", [rg.float16, rg.float32, rg.complex64])
+def test_gradients_keep_narrow_dtypes(dtype: Any) -> None:
+    x = rg.tensor(2.0, dtype=dtype, requires_grad=True)
+    y = (x**2 + 3 * x + 1 / x - x / 2).reshape(1)
+    out = rg.real((y * rg.tensor([1.0], dtype=dtype)).mean() + rg.sqrt(x) * 0)
+    out.backward(create_graph=True)
+    assert x.grad.dtype == dtype
+    assert out.dtype == rg.real(x).dtype
+    rg.real(x.grad).backward()
+    assert x.grad.dtype == dtype

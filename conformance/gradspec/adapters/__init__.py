@@ -24,7 +24,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Self
 
 from gradspec.adapter import Adapter
 from gradspec.errors import GradspecError
@@ -131,7 +131,7 @@ def _attribute(argument: str, module: ModuleType, attribute: str) -> Any:
     missing = object()
     found = guarded(argument, _file_of(module), lambda: getattr(module, attribute, missing))
     if found is missing:
-        names = [name for name in vars(module) if not name.startswith("_")]
+        names = [name for name in dir(module) if not name.startswith("_")]
         raise GradspecError(f"{argument}: the module has no attribute {attribute!r}{_near(attribute, names)}")
     return found
 
@@ -146,7 +146,9 @@ def _only_class(argument: str, module: ModuleType) -> type[Adapter]:
         raise GradspecError(f"{argument} defines no subclass of gradspec.adapter.Adapter: write one, or file.py:attr")
     if len(found) > 1:
         names = ", ".join(item.__name__ for item in found)
-        raise GradspecError(f"{argument} defines several adapters ({names}): say which, as {argument}:{found[0].__name__}")
+        raise GradspecError(
+            f"{argument} defines several adapters ({names}): say which, as {argument}:{found[0].__name__}"
+        )
     return found[0]
 
 
@@ -221,7 +223,7 @@ class Interrupts:
         self.seen = True
         raise KeyboardInterrupt
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             if before is signal.default_int_handler:
@@ -248,7 +250,7 @@ def guarded(argument: str, file: Path | None, code: Callable[[], Any]) -> Any:
 
 
 def _told(error: BaseException, file: Path | None) -> str:
-    """Type, text and place of an exception in one line; the place in the adapter's own file where it went through it."""
+    """Type, text and place of an exception in one line; the place in the adapter's own file, if it came through it."""
     try:
         lines = str(error).strip().splitlines()
     except Exception:  # noqa: BLE001 - a message that cannot even be read
@@ -280,4 +282,3 @@ def _file_of(module: ModuleType) -> Path | None:
 def _near(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=2)
     return f", did you mean {' or '.join(close)}?" if close else ""
-

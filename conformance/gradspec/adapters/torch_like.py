@@ -148,7 +148,7 @@ class TorchLike(Adapter):
         return weakref.ref(x)
 
     def alive(self, watch: Native) -> bool:
-        return watch() is not None or (gc.collect(), watch())[1] is not None
+        return watch() is not None and (gc.collect(), watch() is not None)[1]
 
     # -- flags -------------------------------------------------------------------------------------------------------
 

@@ -41,8 +41,8 @@ class Fact:
 
     @property
     def positive(self) -> bool:
-        """Whether every element is above zero."""
-        return self.low > 0
+        """Whether every element is so far above zero that its reciprocal and logarithm stay small, in float32 too."""
+        return self.low * MAX_MAGNITUDE >= 1
 
     @property
     def size(self) -> int:
@@ -145,12 +145,16 @@ class Builder:
         return None
 
     def _grow_small(self, operation: Operation) -> None:
-        """The same operation on new inputs of one element, which always fits."""
+        """The same operation on a new input of one element, which always fits."""
         first = self.new_input((1,) * operation.min_rank, self._kind(operation))
-        if operation.name in ("add", "sub", "mul"):
+        if operation.name == "where":
+            self.add("where", (self.new_input((), "mask"), first, first), {})
+        elif operation.arity == -1:
+            self.add(operation.name, (first,), {"dim": 0})
+        elif operation.arity == 2 and not operation.roles:
             self.add(operation.name, (first, first), {})
-        elif operation.arity == 1 and not operation.attributes:
-            self.add(operation.name, (first,), {})
+        else:
+            self.add(operation.name, *_COMPLETE.get(operation.name, _complete_unary)(self, operation, first))
 
     def _kind(self, operation: Operation) -> str:
         return "positive" if operation.domain != "any" else "any"
@@ -175,14 +179,26 @@ class Builder:
             return number
         return self.add("sum", (number,), {"dim": None, "keepdim": False})[0]
 
-    def several(self, number: int) -> int:
-        """A value of two or more elements made from `number`."""
-        fact = self.facts[number]
-        if fact.size > 1:
+    def several(self, number: int, by: str = "mul") -> int:
+        """A value of two or more elements made from `number`, joined with a new input `by` an operation."""
+        if self.facts[number].size > 1:
             return number
-        # an empty value cannot be enlarged: start from a new input
-        base = number if fact.size else self.new_input(())
-        return self.add("mul", (base, self.new_input((2,))), {})[0]
+        # an empty value cannot be enlarged, but its sum can
+        return self.add(by, (self.scalar(number), self.new_input((2,))), {})[0]
+
+    def used(self) -> set[int]:
+        """The numbers of the new inputs that take part as values: what nothing uses is dropped at the end."""
+        return {o for _, operands, _, _ in self.steps for o in operands if o < 0 and self._is_value(o)}
+
+    def after(self, name: str) -> set[int]:
+        """The numbers of the values that depend on a step of the named operation."""
+        found: set[int] = set()
+        at = 0
+        for op, operands, _, count in self.steps:
+            if op == name or found.intersection(operands):
+                found.update(range(at, at + count))
+            at += count
+        return found
 
     # -- the end -----------------------------------------------------------------------------------------------------
 
@@ -255,7 +271,9 @@ def bounds(operation: Operation, facts: Sequence[Fact], attributes: Mapping[str,
     if operation.name in ("cat", "stack", "where"):
         parts = facts[1:] if operation.name == "where" else facts
         return min(f.low for f in parts), max(f.high for f in parts)
-    return -top, top  # neg, abs, relu, sin, cos, tanh: never larger
+    if operation.name == "cos":
+        return -1.0, 1.0
+    return -top, top  # neg, abs, relu, sin, tanh: never larger
 
 
 def _add_bounds(facts: Sequence[Fact], _attributes: Mapping[str, Any]) -> tuple[float, float]:
@@ -281,7 +299,7 @@ def _reciprocal_bounds(facts: Sequence[Fact], _attributes: Mapping[str, Any]) ->
 
 
 def _exp_bounds(facts: Sequence[Fact], _attributes: Mapping[str, Any]) -> tuple[float, float]:
-    return math.exp(max(facts[0].low, -20.0)), math.exp(min(facts[0].high, 20.0))
+    return math.exp(min(facts[0].low, 20.0)), math.exp(min(facts[0].high, 20.0))
 
 
 def _log_bounds(facts: Sequence[Fact], _attributes: Mapping[str, Any]) -> tuple[float, float]:
@@ -293,7 +311,7 @@ def _sqrt_bounds(facts: Sequence[Fact], _attributes: Mapping[str, Any]) -> tuple
 
 
 def _sigmoid_bounds(facts: Sequence[Fact], _attributes: Mapping[str, Any]) -> tuple[float, float]:
-    return 1 / (1 + math.exp(min(-facts[0].low, 30.0))), 1.0
+    return (1 / (1 + math.exp(-facts[0].low)) if facts[0].low > -30 else 0.0), 1.0
 
 
 def _pow_bounds(facts: Sequence[Fact], attributes: Mapping[str, Any]) -> tuple[float, float]:

@@ -8,14 +8,15 @@ implementation, so that the JSON of a case is the counterexample, the pinned exa
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from gradspec.programs.operations import OPERATIONS, Shape
 
 Scalar = float | int | bool | complex
+T = TypeVar("T")
 
 
 class MalformedCase(ValueError):
@@ -134,14 +135,13 @@ class Program:
     def check(self) -> Program:
         """Return the program itself if it is well formed, raise MalformedCase with the place otherwise."""
         for n, given in enumerate(self.inputs):
-            if len(given.values) != math.prod(given.shape):
-                raise MalformedCase(f"input {n}: {len(given.values)} values for shape {given.shape}")
+            _check_input(n, given)
         at = len(self.inputs)
         shapes: list[Shape] = [tuple(i.shape) for i in self.inputs]
         for n, step in enumerate(self.steps):
-            if step.op not in OPERATIONS:
+            if not isinstance(step.op, str) or step.op not in OPERATIONS:
                 raise MalformedCase(f"step {n}: no operation is called {step.op!r}")
-            if any(not 0 <= o < at for o in step.operands):
+            if any(not _whole(o) or o >= at for o in step.operands):
                 raise MalformedCase(f"step {n} ({step.op}): operands {step.operands} name values that do not exist yet")
             operation = OPERATIONS[step.op]
             if operation.arity not in (-1, len(step.operands)) or not step.operands:
@@ -150,16 +150,32 @@ class Program:
                 raise MalformedCase(f"step {n} ({step.op}): attributes are {operation.attributes}")
             try:
                 new = operation.shapes([shapes[o] for o in step.operands], step.keywords)
-            except ValueError as error:
+            except (ValueError, TypeError, IndexError) as error:
                 raise MalformedCase(f"step {n} ({step.op}): {error}") from None
+            self._check_roles(n, step)
             shapes.extend(new)
             at += len(new)
         for n, root in enumerate(self.roots):
-            if not 0 <= root.value < at:
+            if not _whole(root.value) or root.value >= at:
                 raise MalformedCase(f"root {n}: value {root.value} does not exist")
-            if root.seed is not None and len(root.seed) != math.prod(shapes[root.value]):
+            if root.seed is None:
+                continue
+            if not _numbers(root.seed):
+                raise MalformedCase(f"root {n}: a seed is a list of numbers")
+            if len(root.seed) != math.prod(shapes[root.value]):
                 raise MalformedCase(f"root {n}: {len(root.seed)} seed values for shape {shapes[root.value]}")
         return self
+
+    def _check_roles(self, n: int, step: Step) -> None:
+        """An index is an input of type int64, a mask one of type bool."""
+        for at, operand in enumerate(step.operands):
+            role = OPERATIONS[step.op].role(at)
+            wanted = {"index": "int64", "mask": "bool"}.get(role)
+            if wanted is None:
+                continue
+            given = self.inputs[operand] if operand < len(self.inputs) else None
+            if given is None or given.dtype != wanted:
+                raise MalformedCase(f"step {n} ({step.op}): operand {at} is no input of type {wanted}")
 
 
 @dataclass(frozen=True)
@@ -203,17 +219,38 @@ class Case:
     @classmethod
     def from_json(cls, data: Any) -> Case:
         """The case that `to_json` wrote; MalformedCase where the data describes none."""
-        if not isinstance(data, dict) or set(data) - {"program", "commands", "parameters"}:
-            raise MalformedCase("a case is an object with program, commands and parameters, each optional")
-        try:
-            program = Program.from_json(data["program"]) if "program" in data else None
-            commands = tuple(_frozen(c) for c in data.get("commands", ()))
-            parameters = {str(k): _frozen(v) for k, v in data.get("parameters", {}).items()}
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, MalformedCase):
-                raise
-            raise MalformedCase(f"the case cannot be read: {type(error).__name__} at {error}") from None
-        return cls(program, commands, parameters)
+        _only(data, "a case", "program", "commands", "parameters")
+        program = Program.from_json(data["program"]) if "program" in data else None
+        commands = tuple(_placed("command", n, _command, c) for n, c in enumerate(_list(data, "commands")))
+        parameters = data.get("parameters", {})
+        if not isinstance(parameters, dict):
+            raise MalformedCase("parameters is an object")
+        return cls(program, commands, {k: _placed("parameter", k, _frozen, v) for k, v in parameters.items()})
+
+
+DTYPES = ("float64", "float32", "float16", "bfloat16", "complex128", "complex64", "int64", "bool")
+"""Names of the element types that an input may have."""
+
+
+def _check_input(n: int, given: Input) -> None:
+    if not all(_whole(size) for size in given.shape):
+        raise MalformedCase(f"input {n}: the shape {given.shape} is no list of sizes")
+    if given.dtype not in DTYPES:
+        raise MalformedCase(f"input {n}: no element type is called {given.dtype!r}")
+    if not isinstance(given.requires_grad, bool):
+        raise MalformedCase(f"input {n}: requires_grad is true or false, not {given.requires_grad!r}")
+    if not _numbers(given.values):
+        raise MalformedCase(f"input {n}: values is a flat list of numbers")
+    if len(given.values) != math.prod(given.shape):
+        raise MalformedCase(f"input {n}: {len(given.values)} values for shape {given.shape}")
+
+
+def _whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 0
+
+
+def _numbers(values: Any) -> bool:
+    return isinstance(values, tuple) and all(isinstance(v, float | int | complex) for v in values)
 
 
 _COMPLEX_OF = {"float64": "complex128", "float32": "complex64"}
@@ -237,7 +274,8 @@ def _frozen(data: Any) -> Any:
         return tuple(_frozen(d) for d in data)
     if isinstance(data, dict):
         if set(data) == {"complex"}:
-            return complex(*_frozen(data["complex"]))
+            real, imaginary = _frozen(data["complex"])
+            return complex(real, imaginary)
         if set(data) == {"float"}:
             return float(data["float"])
         raise MalformedCase(f"unknown tag {sorted(data)}")
@@ -259,18 +297,57 @@ def _program_to_json(program: Program) -> dict[str, Any]:
     }
 
 
-def _program_from_json(data: Mapping[str, Any]) -> Program:
-    inputs = tuple(
-        Input(tuple(i["shape"]), _frozen(i["values"]), i.get("dtype", "float64"), i.get("requires_grad", False))
-        for i in data["inputs"]
+def _program_from_json(data: Any) -> Program:
+    _only(data, "a program", "inputs", "steps", "roots")
+    if "inputs" not in data:
+        raise MalformedCase("a program has inputs")
+    return Program(
+        tuple(_placed("input", n, _input, i) for n, i in enumerate(_list(data, "inputs"))),
+        tuple(_placed("step", n, _step, s) for n, s in enumerate(_list(data, "steps"))),
+        tuple(_placed("root", n, _root, r) for n, r in enumerate(_list(data, "roots"))),
     )
-    steps = tuple(
-        Step(
-            s["op"],
-            tuple(s["operands"]),
-            tuple(sorted((k, _frozen(v)) for k, v in s.get("attributes", {}).items())),
-        )
-        for s in data.get("steps", ())
-    )
-    roots = tuple(Root(r["value"], _frozen(r["seed"]) if "seed" in r else None) for r in data.get("roots", ()))
-    return Program(inputs, steps, roots)
+
+
+def _placed(what: str, n: int | str, read: Callable[[Any], T], data: Any) -> T:
+    try:
+        return read(data)
+    except KeyError as error:
+        raise MalformedCase(f"{what} {n}: it lacks {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise MalformedCase(f"{what} {n}: {error}") from None
+
+
+def _only(data: Any, what: str, *names: str) -> None:
+    if not isinstance(data, dict) or set(data) - set(names):
+        raise MalformedCase(f"{what} is an object with {', '.join(names)} and nothing else")
+
+
+def _list(data: Mapping[str, Any], name: str) -> list[Any]:
+    found = data.get(name, [])
+    if not isinstance(found, list):
+        raise MalformedCase(f"{name} is a list")
+    return found
+
+
+def _input(data: Any) -> Input:
+    _only(data, "an input", "shape", "values", "dtype", "requires_grad")
+    values = _frozen(data["values"])
+    return Input(tuple(data["shape"]), values, data.get("dtype", "float64"), data.get("requires_grad", False))
+
+
+def _step(data: Any) -> Step:
+    _only(data, "a step", "op", "operands", "attributes")
+    attributes = tuple(sorted((k, _frozen(v)) for k, v in data.get("attributes", {}).items()))
+    return Step(data["op"], tuple(data["operands"]), attributes)
+
+
+def _command(data: Any) -> tuple[Any, ...]:
+    if not isinstance(data, list) or not data or not isinstance(data[0], str):
+        raise MalformedCase("a command is a list that begins with its name")
+    command: tuple[Any, ...] = _frozen(data)
+    return command
+
+
+def _root(data: Any) -> Root:
+    _only(data, "a root", "value", "seed")
+    return Root(data["value"], _frozen(data["seed"]) if "seed" in data else None)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gradspec.adapter import Unsupported
 from gradspec.capabilities import Capabilities
 from gradspec.programs.building import SHAPES, Builder, Draw, dyadics, root_of
+from gradspec.programs.forward import feeding
 from gradspec.programs.operations import OPERATIONS, REAL
 from gradspec.programs.program import Case, Input, Program, Root, Step
 
@@ -57,8 +58,9 @@ def graphs(
         root: "any", "scalar" (one element) or "several" (two or more).
         seed: "any", "implicit" or "explicit".
         roots: fewest and most roots.
-        ensure: an operation that the program contains on the way to its root.
-        saves: True: a step that must save a value lies on the way to the root; False: no step saves.
+        ensure: an operation that the program contains on a recorded way to each root.
+        saves: True: a step that must save a value lies on the way to the root; False: no step saves, but for the
+            multiplications of `apart` and `constants`.
         views: False leaves out operations that return views.
         apart: every leaf enters through a multiplication by one, so that no gradient is a view of another.
         frozen: some inputs may not require grad.
@@ -75,6 +77,8 @@ def graphs(
         ]
         for needed in ENGINE[: 2 if offered.max_rank == 0 else 3]:
             offered.require(needed)
+        if not names:
+            raise Unsupported(f"operation {' or '.join(operations)}")
         if ensure is not None:
             offered.require(ensure)
         if root == "several" and not offered.max_rank:
@@ -148,26 +152,34 @@ def _drawn(
     # the list of operations first: see building.py
     for name in [draw(st.sampled_from(builder.operations)) for _ in range(count)]:
         builder.grow(name)
-    if ensure is not None and ensure not in {s[0] for s in builder.steps}:
+    if ensure is not None and not builder.after(ensure):
         builder.grow(ensure)
-    if not any(number >= 0 for number in builder.facts):
+    if not builder.steps:
         builder.add("add", (builder.new_input(()), builder.new_input(())), {})
-    chosen = [_root_value(draw, builder, root, saves) for _ in range(draw(st.integers(*roots)))]
-    while len([s for s in builder.inputs if s.kind in ("any", "positive")]) < min_leaves:
-        chosen[0] = builder.add("mul", (chosen[0], builder.new_input(())), {})[0]
+    join = "add" if saves is False else "mul"
+    chosen = [_root_value(draw, builder, root, saves, ensure, join) for _ in range(draw(st.integers(*roots)))]
+    while len(builder.used()) < min_leaves:
+        chosen[0] = builder.add(join, (chosen[0], builder.new_input(())), {})[0]
     # mostly leaves: a constant now and then
     flags = (lambda _n: draw(st.integers(0, 4)) != 4) if frozen else (lambda _n: True)
     program, numbers = builder.finish(chosen, draw(st.sampled_from(list(dtypes))), flags)
-    program = tracking(program, numbers, min_leaves)
+    ensured = [] if ensure is None else [_on_the_way(program, ensure, n) for n in numbers]
+    program = tracking(program, [*numbers, *ensured], min_leaves)
     return replace(program, roots=tuple(root_of(draw, program, n, seed) for n in numbers))
 
 
-def _root_value(draw: Draw, builder: Builder, root: str, saves: bool | None) -> int:
-    results = sorted((n for n in builder.facts if n >= 0), reverse=True)
+def _on_the_way(program: Program, op: str, root: int) -> int:
+    """The number of a result of `op` that `root` depends on."""
+    wanted = feeding(program, [root])
+    return next(n for step, results in program.results() if step.op == op for n in results if n in wanted)
+
+
+def _root_value(draw: Draw, builder: Builder, root: str, saves: bool | None, ensure: str | None, join: str) -> int:
+    results = sorted(builder.after(ensure) if ensure else (n for n in builder.facts if n >= 0), reverse=True)
     # mostly the last value; sometimes an earlier one, which leaves consumers dangling
     value = results[0] if draw(st.integers(0, 2)) else draw(st.sampled_from(results[:20]))
     if root == "several":
-        value = builder.several(value)
+        value = builder.several(value, join)
     if saves:
         value = builder.add("mul", (value, value), {})[0]
     return builder.scalar(value) if root == "scalar" else value
@@ -260,7 +272,7 @@ def subset_of_leaves(*, proper: bool = False, nonempty: bool = True) -> Paramete
         chosen = tuple(n for n in leaves if draw(st.booleans()))
         if proper and len(chosen) == len(leaves):
             chosen = chosen[:-1]
-        return chosen or (leaves[:1] if nonempty else ())
+        return chosen or (tuple(leaves[:1]) if nonempty else ())
 
     return parameter
 

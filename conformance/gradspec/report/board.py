@@ -6,6 +6,7 @@ Everything that an implementation said is shown as plain text: markup in it mean
 from __future__ import annotations
 
 import collections
+import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,12 +46,13 @@ _STEP = 10
 
 
 def make_console(stream: TextIO | None = None, width: int | None = None) -> Console:
-    """A console on `stream` (standard output): plain where NO_COLOR is set or the stream is no terminal."""
+    """A console on `stream` (standard output): plain lines where NO_COLOR is set or the stream is no terminal."""
     stream = stream or sys.stdout
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None and "utf" not in str(getattr(stream, "encoding", "")).lower():
         reconfigure(errors="replace")  # a log in ASCII must not end the run
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    terminal = False if os.environ.get("NO_COLOR") else None  # None: found out from the stream
+    return Console(file=stream, width=width, force_terminal=terminal, markup=False, highlight=False, emoji=False)
 
 
 def plain(text: object) -> str:

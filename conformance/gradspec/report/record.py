@@ -128,27 +128,10 @@ def build_record(
     rows = [_clean_row(row) for row in rows]
     lost = [replace(one, reason=clean_text(one.reason)) for one in lost]
     declarations = Declarations.of(adapter)
-    judgement = judge_run(
-        spec,
-        selected,
-        declarations,
-        rows,
-        lost=lost,
-        items=items,
-        expectations=expectations,
-        strict=run.strict,
-        interrupted=run.interrupted,
-        problems=problems,
-    )
+    told: dict[str, Any] = {"lost": lost, "items": items, "expectations": expectations, "problems": problems}
+    judgement = judge_run(spec, selected, declarations, rows, strict=run.strict, interrupted=run.interrupted, **told)
     data = {
-        "schema": f"gradspec-record/{VERSION}",
-        "gradspec": __version__,
-        "adapter": _adapter(adapter, declarations, run),
-        "seed": run.seed,
-        "profile": run.profile,
-        "examples": run.examples,
-        "selection": _selection(run.selection),
-        "strict": run.strict,
+        **_asked(adapter, declarations, run),
         "deterministic": run.deterministic and not lost,
         "qualification": _qualification(qualification or Qualification()),
         "rows": [_row(row) for row in sorted([*rows, *(one.row() for one in lost)], key=_row_order)],
@@ -159,6 +142,19 @@ def build_record(
     record["time"] = {"started": run.started, "seconds": run.seconds, "items": _seconds(rows)}
     record["environment"] = _environment(run.workers)
     return record
+
+
+def _asked(adapter: Adapter, declarations: Declarations, run: Run) -> dict[str, Any]:
+    return {
+        "schema": f"gradspec-record/{VERSION}",
+        "gradspec": __version__,
+        "adapter": _adapter(adapter, declarations, run),
+        "seed": run.seed,
+        "profile": run.profile,
+        "examples": run.examples,
+        "selection": _selection(run.selection),
+        "strict": run.strict,
+    }
 
 
 def _verdicts(judgement: Judgement, run: Run) -> dict[str, Any]:

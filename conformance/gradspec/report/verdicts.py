@@ -256,7 +256,7 @@ def judge_run(
     interrupted: bool = False,
     problems: Iterable[str] = (),
 ) -> Judgement:
-    """Judge a whole run.
+    """Judge a whole run: its clauses by id, features, problems, totals and the word.
 
     Args:
         spec: the spec.
@@ -269,9 +269,6 @@ def judge_run(
         strict: SHOULD counts as MUST.
         interrupted: the run was stopped: what is missing is no problem of its own.
         problems: sentences of the caller; each makes the run non-conformant.
-
-    Returns:
-        The clauses by id, the executed assertions of each feature, the problems, totals and the word.
     """
     rows = [*rows, *(one.row() for one in lost)]
     by_clause: dict[str, list[Row]] = collections.defaultdict(list)

@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gradspec.adapter import Value
 from gradspec.behaviour import Act, Behaviour, Ref
+from gradspec.programs import editing
 from gradspec.programs.forward import to_array
 from gradspec.programs.program import Case, Program, Root
 from gradspec.session import Handle, Session
 from gradspec.suite.running import Run, apply_steps, build, close, equal_slots, judged, plus, times
-from gradspec.suite.support import Array, as_array, holds, show, tensor
+from gradspec.suite.support import (
+    Array,
+    Outcome,
+    array,
+    as_array,
+    holds,
+    is_none,
+    refused,
+    show,
+    tensor,
+    twin,
+    unchanged,
+)
 
 Slots = dict[int, Array | None]
 
@@ -22,6 +37,56 @@ def again(run: Run) -> Run:
     """The same program, run once more on the same inputs and with the same seeds."""
     inputs = run.handles[: len(run.program.inputs)]
     return Run(run.impl, run.program, apply_steps(run.impl, run.program, inputs), run.seeds)
+
+
+def all_unchanged(
+    impl: Session, clause: str, before: Sequence[Value | None], tensors: Sequence[Handle | None], what: str
+) -> None:
+    """The tensors are bitwise what they were; `what` they are."""
+    for number, (held, x) in enumerate(zip(before, tensors, strict=True)):
+        unchanged(impl, clause, held, x, f"{what} {number}")
+
+
+def needs_a_seed(impl: Session, clause: str, case: Case) -> None:
+    """Without a seed the root is refused; the sum of its elements is taken."""
+    run, other = build(impl, case), build(impl, case)
+    with refused(impl, clause, "not_scalar"):
+        run.backward()
+    with twin(impl, clause):
+        impl.backward(impl.apply("sum", other.root, dim=None, keepdim=False))
+
+
+def refuses_seed(impl: Session, clause: str, kind: str, case: Case, wrong: Any, *, listed: bool = False) -> None:
+    """A pass with the wrong seed, an array or something else, is refused; with the seed of the case it is taken.
+
+    `listed` gives it in a list, behind a right one.
+    """
+    run, other = build(impl, case), build(impl, case)
+    seed = tensor(impl, wrong) if isinstance(wrong, np.ndarray) else wrong
+    with refused(impl, clause, kind):
+        impl.backward_many(2 * run.roots, [run.seed, seed]) if listed else impl.backward(run.root, seed)
+    with twin(impl, clause):
+        impl.backward_many(2 * other.roots, 2 * other.seeds) if listed else other.backward()
+
+
+def refuses_count(impl: Session, clause: str, case: Case, count: int) -> None:
+    """A pass from several roots with this number of seeds is refused; with a seed for each it is taken."""
+    run, other = build(impl, case), build(impl, case)
+    with refused(impl, clause, "wrong_seed_count"):
+        impl.backward_many(run.roots, (3 * run.seeds)[:count])
+    with twin(impl, clause):
+        impl.backward_many(other.roots, other.seeds)
+
+
+def undisturbed(impl: Session, clause: str, case: Case, *, dropped: bool) -> None:
+    """Gradients are those of the oracles and of the program without the unused steps, which are alive or dropped."""
+    program, unused = editing.padded(case.the_program, case["padding"])
+    plain, run = build(impl, case, passes=1), build(impl, program)
+    if dropped:
+        impl.release(*(run.handles[n] for n in unused))
+    run.backward()
+    judged(impl, clause, run, run.slots())
+    equal_slots(impl, clause, plain.slots(), run.slots(), program)
 
 
 def one_by_one(impl: Session, program: Program) -> Slots:
@@ -39,14 +104,32 @@ def sum_over_roots(impl: Session, clause: str, case: Case) -> None:
     equal_slots(impl, clause, one_by_one(impl, run.program), run.slots(), run.program)
 
 
+def total(slots: Slots) -> Array | None:
+    """The sum of all slots; None counts as nothing."""
+    found: Slots = {0: None}
+    for slot in slots.values():
+        found = plus(found, {0: slot})
+    return found[0]
+
+
+def right_or_untouched(impl: Session, clause: str, run: Run, outcome: Outcome) -> None:
+    """A pass that was accepted gives the right gradients; one that was refused leaves every slot empty."""
+    if outcome.error is None:
+        return judged(impl, clause, run, run.slots())
+    for leaf in run.leaves:
+        is_none(impl, clause, leaf, "the pass was refused")
+    return None
+
+
 def with_seed(program: Program, seed: Sequence[Any]) -> Program:
     """The program with one root and this seed."""
     return program.with_roots(Root(program.roots[0].value, tuple(seed)))
 
 
 def share_seed(run: Run) -> Run:
-    """Let all roots have one seed tensor, the first."""
-    run.seeds = [run.seeds[0]] * len(run.seeds)
+    """Let all roots have one seed tensor, a new one with the elements of the first."""
+    if run.seed is not None:
+        run.seeds = [tensor(run.impl, array(run.impl, run.seed))] * len(run.seeds)
     return run
 
 
@@ -65,17 +148,20 @@ def logger(label: str) -> Behaviour:
     return Behaviour("log", ("g",), (Act("record", (label, Ref("g"))),))
 
 
-def watched(run: Run) -> list[int]:
-    """Register a logging hook on every intermediate that reaches a root; their numbers."""
+def fires_once(impl: Session, clause: str, case: Case) -> None:
+    """A hook on every intermediate that reaches the root is called once in a pass, with the total gradient."""
+    run = build(impl, case)
     numbers = sorted(n for n in run.program.reached() if n >= len(run.program.inputs))
     for number in numbers:
-        run.impl.register_hook(run.handles[number], logger(f"value {number}"))
-    return numbers
-
-
-def called(events: Sequence[Any], number: int) -> list[Array]:
-    """The gradients with which the hook on a value was called."""
-    return [as_array(gradient) for label, gradient in events if label == f"value {number}"]
+        impl.register_hook(run.handles[number], logger(f"value {number}"))
+    run.backward()
+    calls: dict[int, list[Array | None]] = {number: [] for number in numbers}
+    for label, gradient in impl.events():
+        calls[int(label.split()[1])].append(as_array(gradient))
+    for number, seen in calls.items():
+        what, found = f"one call of the hook on {run.handles[number]}", f"{len(seen)} calls"
+        holds(impl, clause, len(seen) == 1, expected=what, found=found)
+    judged(impl, clause, run, {n: seen[0] for n, seen in calls.items()}, leaves=False)
 
 
 def apart_in_memory(impl: Session, clause: str, run: Run) -> None:
@@ -89,7 +175,44 @@ def apart_in_memory(impl: Session, clause: str, run: Run) -> None:
         holds(impl, clause, not shared, expected=f"{name} and {other} share no memory", found="shared", kind="aliased")
 
 
-# -- leaves of another layout --------------------------------------------------------------------------------------------------
+@dataclass
+class Held:
+    """A slot as it was: the tensor, its elements and strides, another tensor over the same memory where it is one."""
+
+    slot: Handle
+    data: Array
+    strides: tuple[int, ...]
+    alias: Handle | None
+
+
+def held(run: Run) -> dict[int, Held]:
+    """The filled slots of the leaves, by number."""
+    impl, found = run.impl, {}
+    for number in run.program.leaves:
+        slot = impl.grad(run.handles[number])
+        if slot is not None:
+            alias = impl.detach(slot) if "aliasing" in impl.features else None
+            alias = alias if alias is not None and impl.shares_storage(alias, slot) else None
+            found[number] = Held(slot, array(impl, slot), impl.strides(slot), alias)
+    return found
+
+
+def kept_in_place(impl: Session, clause: str, run: Run, before: dict[int, Held]) -> None:
+    """The slots are the tensors that they were, in the same memory with the same strides, and hold twice as much."""
+    for number, was in before.items():
+        now, leaf = impl.grad(run.handles[number]), run.handles[number]
+        same = now is not None and impl.same(was.slot, now)
+        holds(impl, clause, same, expected=f"{leaf}.grad is the tensor that it was", found="another")
+        stayed = was.alias is None or impl.shares_storage(was.alias, was.slot)
+        holds(impl, clause, stayed, expected=f"{leaf}.grad is in the memory that it was in", found="another")
+        strides = impl.strides(was.slot)
+        holds(
+            impl, clause, strides == was.strides, expected=f"{leaf}.grad has strides {was.strides}", found=str(strides)
+        )
+        equal_slots(impl, clause, {number: 2 * was.data}, {number: array(impl, was.slot)}, run.program)
+
+
+# -- leaves of another layout ------------------------------------------------------------------------------------------
 
 
 def laid(impl: Session, case: Case, *, dense: bool) -> Run:
@@ -101,29 +224,47 @@ def laid(impl: Session, case: Case, *, dense: bool) -> Run:
         if not given.requires_grad or not data.ndim:
             handles.append(tensor(impl, data, **({"requires_grad": True} if given.requires_grad else {})))
             continue
-        made = _turned(impl, data, case["turn"]) if dense else _loose(impl, data, gaps=case["gaps"])
+        made = _turned(impl, data, case["turn"]) if dense else _loose(impl, data, case["turn"], gaps=case["gaps"])
         leaf = impl.detach(made)
         impl.set_requires_grad(leaf, True)
         handles.append(leaf)
     return Run(impl, program, apply_steps(impl, program, handles), [None] * len(program.roots))
 
 
+def _order(rank: int, turn: str) -> tuple[int, ...]:
+    axes = tuple(range(rank))
+    return {"reversed": axes[::-1], "rolled": axes[1:] + axes[:1], "row-major": axes}[turn]
+
+
 def _turned(impl: Session, data: Array, turn: str) -> Handle:
-    axes = list(range(data.ndim))
-    dims = {"reversed": axes[::-1], "rolled": axes[1:] + axes[:1], "row-major": axes}[turn]
-    handle: Handle = impl.apply("permute", tensor(impl, data.transpose(np.argsort(dims))), dims=tuple(dims))
+    dims = _order(data.ndim, turn)
+    handle: Handle = impl.apply("permute", tensor(impl, data.transpose(np.argsort(dims))), dims=dims)
     return handle
 
 
-def _loose(impl: Session, data: Array, *, gaps: bool) -> Handle:
-    size = data.shape[-1]
-    handle: Handle
+def _loose(impl: Session, data: Array, turn: str, *, gaps: bool) -> Handle:
+    dims = _order(data.ndim, turn)
+    base = data.transpose(np.argsort(dims))
     if gaps:
-        wide = np.concatenate([data, data[..., :1]], axis=-1) if size else data
-        handle = impl.apply("narrow", tensor(impl, wide), dim=data.ndim - 1, start=0, length=size)
+        wide = tensor(impl, np.concatenate([base, base], axis=-1))
+        part = impl.apply("narrow", wide, dim=base.ndim - 1, start=0, length=base.shape[-1])
     else:
-        handle = impl.apply("expand", tensor(impl, data[:1]), shape=data.shape) if size else tensor(impl, data)
+        part = impl.apply("expand", tensor(impl, base[:1]), shape=base.shape) if base.size else tensor(impl, base)
+    handle: Handle = impl.apply("permute", part, dims=dims)
     return handle
+
+
+def has_layout(impl: Session, clause: str, case: Case, *, dense: bool) -> None:
+    """New slots have the strides of leaves that are dense; they are row-major where a leaf has gaps or overlaps."""
+    run = laid(impl, case, dense=dense)
+    run.backward()
+    for leaf in run.leaves:
+        slot, shape = impl.grad(leaf), impl.shape(leaf)
+        own = long_strides(impl, leaf)
+        if slot is None or 0 in shape or is_dense(own, [n for n in shape if n > 1]) != dense:
+            continue
+        wanted, found = own if dense else row_major(shape), long_strides(impl, slot)
+        holds(impl, clause, found == wanted, expected=f"{leaf}.grad has strides {wanted}", found=str(found))
 
 
 def long_strides(impl: Session, x: Handle) -> list[int]:
@@ -147,7 +288,18 @@ def is_dense(strides: Sequence[int], sizes: Sequence[int]) -> bool:
     return True
 
 
-# -- polynomials ---------------------------------------------------------------------------------------------------------------
+# -- polynomials -------------------------------------------------------------------------------------------------------
+
+
+def two_recorded(impl: Session, case: Case) -> tuple[Array, Handle, Handle | None, Value]:
+    """Two passes over polynomials of one leaf, the second recorded: its values, the leaf, the first slot as it was."""
+    data = to_array(case["shape"], case["x"])
+    x = tensor(impl, data, requires_grad=True)
+    impl.backward(polynomial(impl, x, case["first"]), create_graph=case["old"])
+    old = impl.grad(x)
+    before: Value = impl.value(old)
+    impl.backward(polynomial(impl, x, case["second"]), create_graph=True)
+    return data, x, old, before
 
 
 def polynomial(impl: Session, x: Handle, coefficients: Sequence[float]) -> Handle:
@@ -158,10 +310,9 @@ def polynomial(impl: Session, x: Handle, coefficients: Sequence[float]) -> Handl
     return whole if impl.shape(x) == () else impl.apply("sum", whole, dim=None, keepdim=False)
 
 
-def slope(x: Array, coefficients: Sequence[float]) -> Array:
-    """The derivative of the polynomial."""
-    a, b, c = coefficients
-    return np.asarray(a + 2 * b * x + 3 * c * x * x)
+def slope(x: Array, *polynomials: Sequence[float]) -> Array:
+    """The derivative of the sum of polynomials."""
+    return np.asarray(sum(a + 2 * b * x + 3 * c * x * x for a, b, c in polynomials))
 
 
 def curvature(x: Array, coefficients: Sequence[float]) -> Array:

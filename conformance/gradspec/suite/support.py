@@ -188,13 +188,13 @@ class Outcome:
 
 
 @contextlib.contextmanager
-def may_refuse(impl: Session, kind: str) -> Iterator[Outcome]:
-    """The acts inside succeed or end with an error of this kind; any other error is a failure as everywhere."""
+def may_refuse(impl: Session, kind: str | None = None) -> Iterator[Outcome]:
+    """The acts inside succeed or end with an error of this kind (None: any); another error is a failure as ever."""
     outcome = Outcome()
     try:
         yield outcome
     except NativeError as error:
-        if kind not in error.kinds:
+        if kind is not None and kind not in error.kinds:
             raise
         outcome.error = error
 

@@ -1,5 +1,3 @@
-# ruff: noqa: A004
-# (torch's names)
 """The operations on tensors, by family. What a rule computes with under `create_graph` is found here too."""
 
 from __future__ import annotations

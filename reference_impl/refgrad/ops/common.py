@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001, TID252
-# (a tensor's slots are private to the package; only relative imports)
 """What operations share: operands of one dtype, axes, and errors instead of NumPy's."""
 
 from __future__ import annotations
@@ -95,8 +93,10 @@ def axes_of(dim: Any, rank: int) -> tuple[int, ...]:
     return found if rank else ()
 
 
-def sizes_of(given: tuple[Any, ...]) -> tuple[int, ...]:
-    """Sizes or axes given one by one or as one sequence."""
+def sizes_of(given: tuple[Any, ...], named: Any = None) -> tuple[int, ...]:
+    """Sizes or axes given one by one, as one sequence, or by keyword."""
+    if named is not None:
+        given = (named,)
     if len(given) == 1 and not isinstance(given[0], int | np.integer):
         given = tuple(given[0])
     return tuple(int(n) for n in given)

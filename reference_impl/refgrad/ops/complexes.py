@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001, TID252, A001
-# (a tensor's slots are private to the package; only relative imports; torch's names)
 """Complex numbers: pairs of reals and back.
 
 The gradient of a complex tensor z = x + iy is dL/dx + i dL/dy (VALUE-48), so a holomorphic f gives g times the

@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001, TID252
-# (a tensor's slots are private to the package; only relative imports)
 """Parts of tensors, and tensors put together."""
 
 from __future__ import annotations

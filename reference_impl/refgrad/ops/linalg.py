@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001, TID252
-# (a tensor's slots are private to the package; only relative imports)
 """Products of matrices and vectors."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001, TID252, A001
-# (a tensor's slots are private to the package; only relative imports; torch's names)
 """Sums, means and running sums."""
 
 from __future__ import annotations

@@ -1,5 +1,3 @@
-# ruff: noqa: SLF001, TID252
-# (a tensor's slots are private to the package; only relative imports)
 """Other shapes for the same elements: views, except `flip` and what `reshape` must copy."""
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ if TYPE_CHECKING:
     from ..tensor import Tensor
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
     """The axes in another order."""
     x = tensor_of(input)
     rank = x._data.ndim
-    order = tuple(axis_of(d, rank) for d in sizes_of(dims))
-    if sorted(order) != list(range(rank)):
-        raise BadShapeError(f"{order} is no order of the axes of a tensor of shape {x.shape}")
-    return permuted("permute", x, order)
+    places = tuple(axis_of(d, rank) for d in sizes_of(order, dims))
+    if sorted(places) != list(range(rank)):
+        raise BadShapeError(f"{places} is no order of the axes of a tensor of shape {x.shape}")
+    return permuted("permute", x, places)
 
 
 def permuted(label: str, x: Tensor, order: tuple[int, ...]) -> Tensor:
@@ -84,26 +82,26 @@ def full_shape(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
     return full
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *sizes: Any, shape: Any = None) -> Tensor:
     """The elements in row-major order in another shape: a view where strides allow it."""
     x = tensor_of(input)
-    full = full_shape(x, sizes_of(shape))
+    full = full_shape(x, sizes_of(sizes, shape))
     data = x._data.reshape(full)
     if x._data.flags.c_contiguous or np.may_share_memory(data, x._data):
         return view_of("view", x, data, x._data.shape, ("reshape", full))
     return record("reshape", data, (x,), (), x._data.shape) if recording(x) else wrap(data)
 
 
-def view(input: Tensor, *shape: Any) -> Tensor:
+def view(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """`reshape` without copies.
 
     Raises:
         BadShapeError: if the strides do not allow it.
     """
     x = tensor_of(input)
-    if len(shape) == 1 and isinstance(shape[0], np.dtype):
+    if len(sizes) == 1 and isinstance(sizes[0], np.dtype):
         raise BadArgumentError("view(dtype) is not offered; use to(dtype)")
-    full = full_shape(x, sizes_of(shape))
+    full = full_shape(x, sizes_of(sizes, size))
     data = x._data.reshape(full)
     if data.size and not np.may_share_memory(data, x._data):
         raise BadShapeError(f"strides {x.stride()} of shape {x.shape} do not allow a view as {full}; use reshape")
@@ -141,10 +139,10 @@ def unsqueeze(input: Tensor, dim: int) -> Tensor:
     return view_of("unsqueeze", x, x._data.reshape(shape), x._data.shape, ("reshape", shape))
 
 
-def expand(input: Tensor, *shape: Any) -> Tensor:
+def expand(input: Tensor, *sizes: Any, size: Any = None) -> Tensor:
     """Repeated along new axes and axes of size 1, without a copy; -1 keeps a size."""
     x = tensor_of(input)
-    wanted = sizes_of(shape)
+    wanted = sizes_of(sizes, size)
     extra = len(wanted) - x._data.ndim
     full = tuple(x.shape[i - extra] if n == -1 and i >= extra else n for i, n in enumerate(wanted))
     try:
@@ -165,10 +163,10 @@ def expand_vjp(_xp: Any, _node: Any, g: Any, _saved: Sequence[Any]) -> Any:
     return (g,)
 
 
-def flip(input: Tensor, *dims: Any) -> Tensor:
+def flip(input: Tensor, *axes: Any, dims: Any = None) -> Tensor:
     """The order along some axes reversed; a copy."""
     x = tensor_of(input)
-    places = tuple(axis_of(d, x._data.ndim) for d in sizes_of(dims))
+    places = tuple(axis_of(d, x._data.ndim) for d in sizes_of(axes, dims))
     if len(set(places)) != len(places):
         raise BadShapeError(f"flip() was given an axis twice: {places}")
     data = arrays.flip(x._data, places if x._data.ndim else ())

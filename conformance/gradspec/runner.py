@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,8 +20,9 @@ import gradspec.suite
 from gradspec.adapters import CouldNotStart
 from gradspec.errors import GradspecError
 from gradspec.options import Options, resolve
+from gradspec.plugin import DIED, ROW, RUN, check_traceable
 from gradspec.probe import Declared, check_features, probe
-from gradspec.report.expectations import load_expectations
+from gradspec.report.expectations import Expectations, load_expectations
 from gradspec.report.record import Record, write_record
 
 __all__ = ["Progress", "check", "check_writable", "default_jobs", "run"]
@@ -33,18 +34,15 @@ _ENVIRONMENT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_XDIST_AUTO_NUM_WORKE
 class Progress(Protocol):
     """What is told about a run while it goes on; `report.board.Board` is one."""
 
-    def done(self, row: dict[str, Any]) -> None:
+    def done(self, row: Mapping[str, Any]) -> None:
         """An item finished."""
 
     def lost(self, item: str, verdict: str) -> None:
         """An item's process died."""
 
 
-class Opener(Protocol):
-    """Makes the progress once it is known what will be run."""
-
-    def __call__(self, options: Options, items: Sequence[tuple[str, str]]) -> contextlib.AbstractContextManager[Progress]:
-        """Title and items of the run."""
+Opener = Callable[[Options, Sequence[tuple[str, str]], Expectations], contextlib.AbstractContextManager[Progress]]
+"""Makes the progress once it is known which items will be run and which failures are listed."""
 
 
 def default_jobs() -> int:
@@ -73,7 +71,10 @@ def check(
     Args:
         adapter: a shipped name, `module:attr` or `file.py[:attr]`.
         level: clauses up to this level of the ladder, such as "L3".
-        requirement, feature, chapter, clause: one or several names; only clauses with one of each are run.
+        requirement: one or several of MUST, SHOULD, MAY, TORCH: only these.
+        feature: one or several features: only clauses that need one of them.
+        chapter: one or several chapters: only theirs.
+        clause: one or several ids: only these.
         seed: what the examples are drawn from; "random" draws one.
         profile: "smoke", "default" or "deep": how many examples.
         jobs: the number of worker processes, at least one; by default two, or one on a machine with one processor.
@@ -83,8 +84,8 @@ def check(
         json: a file that the record is written to.
 
     Returns:
-        The record: a dict in the form of `schemas/record-1.schema.json`. Its "exit_status" is 0 where the implementation
-        conforms, 1 where it does not, 130 where the run was interrupted.
+        The record: a dict in the form of `schemas/record-1.schema.json`. Its "exit_status" is 0 where the
+        implementation conforms, 1 where it does not, 130 where the run was interrupted.
 
     Raises:
         GradspecError: wrong usage, such as an unknown clause.
@@ -125,17 +126,13 @@ def run(
     declared = declared_by(options)
     record = _run_pytest(options, declared, jobs or default_jobs(), progress)
     if json is not None:
-        write_record(json, record)
+        write_record(Path(json), record)
     return record
 
 
 def declared_by(options: Options) -> Declared:
     """What the implementation declares, after everything was checked that can be before it runs."""
-    from gradspec.plugin import untraceable  # noqa: PLC0415 - pytest must be the first to import it in its own runs
-
-    problems = untraceable(options)
-    if problems:
-        raise GradspecError("tests and cards do not belong to each other:\n" + "\n".join(problems))
+    check_traceable(options)
     if options.expect is not None:
         load_expectations(options.expect, "", options.spec)
     declared = probe(options.adapter)
@@ -170,39 +167,41 @@ class _Listener:
         self._open = contextlib.ExitStack()
         self._progress: Progress | None = None
 
+    # trylast: after the hooks of the plug-in
+
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        from gradspec.plugin import RUN  # noqa: PLC0415
-
+        """Hand the declarations in."""
         self.config = config
         config.stash[RUN].declared = self.declared
 
     @pytest.hookimpl(trylast=True)
     def pytest_xdist_node_collection_finished(self) -> None:
-        from gradspec.plugin import RUN  # noqa: PLC0415
-
+        """The items are known: the progress can begin."""
         assert self.config is not None, "pytest configures first"
         if self.opener is not None and self._progress is None:
             items = self.config.stash[RUN].items or []
-            self._progress = self._open.enter_context(self.opener(self.options, items))
+            listed = load_expectations(self.options.expect, self.declared.name, self.options.spec)
+            self._progress = self._open.enter_context(self.opener(self.options, items, listed))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        from gradspec.plugin import ROW  # noqa: PLC0415
-
+        """Tell what came in."""
         if self._progress is None:
             return
-        given = dict(report.user_properties)
-        if report.when == "call" and ROW in given:
+        given, when = dict(report.user_properties), str(report.when)
+        if when == "call" and ROW in given:
             self._progress.done(_row_of(str(given[ROW])))
-        elif report.when == "???" and report.failed:
+        elif when == DIED and report.failed:
             self._progress.lost(report.nodeid, "crashed")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
+        """The progress ends before anything else is said."""
         self._open.close()
 
     def pytest_internalerror(self, excrepr: object) -> bool:
+        """Keep it: without a terminal it would be lost."""
         self.internal_error = str(excrepr).strip()
         return True
 
@@ -215,8 +214,6 @@ def _row_of(text: str) -> dict[str, Any]:
 
 
 def _run_pytest(options: Options, declared: Declared, jobs: int, progress: Opener | None) -> Record:
-    from gradspec.plugin import RUN  # noqa: PLC0415
-
     listener = _Listener(options, declared, progress)
     try:
         with _own_environment():
