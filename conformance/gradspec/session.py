@@ -40,15 +40,19 @@ class Misuse(Exception):
 
 
 class Handle:
-    """Stands for a native object in a test. Only the session looks inside."""
+    """Stands for a native object in a test. Only the session looks inside.
 
-    __slots__ = ("__weakref__", "handle_name", "native")
+    `handle_name` is unique in an example and what the trace says; `label` is what messages say, by default the same.
+    """
+
+    __slots__ = ("__weakref__", "handle_name", "label", "native")
 
     def __init__(self, name: str, native: Native) -> None:
-        self.handle_name, self.native = name, native
+        self.handle_name = self.label = name
+        self.native = native
 
     def __repr__(self) -> str:
-        return self.handle_name
+        return self.label
 
     def __bool__(self) -> bool:
         return True

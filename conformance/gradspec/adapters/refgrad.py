@@ -6,6 +6,7 @@ from types import ModuleType
 
 import refgrad
 
+from gradspec.adapter import Adapter
 from gradspec.adapters.torch_like import TorchLike
 
 _KINDS = {
@@ -47,8 +48,8 @@ class Refgrad(TorchLike):
         return str(self.ns.__version__)
 
     def error_kinds(self, error: BaseException) -> frozenset[str]:
-        # a class for each kind: nothing has to be guessed from a text
-        return super().error_kinds(error) | {
+        # a class for each kind: nothing has to be guessed from type or text
+        return Adapter.error_kinds(self, error) | {
             _KINDS[base.__name__] for base in type(error).__mro__ if base.__name__ in _KINDS
         }
 

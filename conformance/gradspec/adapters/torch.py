@@ -27,9 +27,6 @@ _RUNTIME_ERRORS: Mapping[str, str] = {
     r"non-leaf": "not_leaf",
 }
 
-KINDS = frozenset(_RUNTIME_ERRORS.values()) | {"unreachable_input", "bad_shape", "bad_argument"}
-
-
 class Torch(TorchLike):
     """torch as installed."""
 
@@ -45,16 +42,14 @@ class Torch(TorchLike):
         torch.set_warn_always(True)  # torch warns once per process otherwise
 
     def error_kinds(self, error: BaseException) -> frozenset[str]:
-        kinds = set(super().error_kinds(error))
-        if isinstance(error, TypeError):
-            kinds |= {"bad_type", "bad_argument"}
-        elif isinstance(error, RuntimeError):
+        if isinstance(error, RuntimeError):
             # nearly every error of torch is a RuntimeError: only its text tells which
             told = {kind for pattern, kind in _RUNTIME_ERRORS.items() if re.search(pattern, str(error))}
-            kinds |= told or KINDS
-        elif isinstance(error, ValueError | IndexError):
-            kinds |= {"bad_shape", "bad_argument", "empty_inputs"}
-        return frozenset(kinds)
+            if told:
+                return frozenset(told)
+        if isinstance(error, IndexError):
+            return frozenset({"bad_shape", "bad_argument"})
+        return super().error_kinds(error)
 
     def warning_kinds(self, warning: Warning) -> frozenset[str]:
         text = str(warning)

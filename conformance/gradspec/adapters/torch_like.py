@@ -49,6 +49,30 @@ OWN_CALLS: Mapping[str, Callable[..., Any]] = {
 """Operations that are not called as `namespace.name(*operands, **attributes)`."""
 
 
+REFUSALS = frozenset(
+    {
+        "graph_freed",
+        "not_scalar",
+        "not_real",
+        "nothing_requires_grad",
+        "bad_seed_shape",
+        "bad_seed_dtype",
+        "wrong_seed_count",
+        "empty_inputs",
+        "bad_grad_shape",
+        "bad_grad_dtype",
+        "self_grad",
+        "not_requiring_grad",
+        "modified_in_place",
+        "not_leaf",
+        "unreachable_input",
+        "bad_shape",
+        "bad_argument",
+    }
+)
+"""The kinds that a RuntimeError or ValueError may stand for where nothing more is known of it."""
+
+
 class TorchLike(Adapter):
     """The contract over a namespace with torch's names: `TorchLike(torch)`.
 
@@ -111,6 +135,13 @@ class TorchLike(Adapter):
 
     def version(self) -> str:
         return importlib.metadata.version(self.distribution)
+
+    def error_kinds(self, error: BaseException) -> frozenset[str]:
+        """By type alone: torch raises RuntimeError for almost everything. A subclass that can tell more says more."""
+        kinds = super().error_kinds(error)
+        if isinstance(error, TypeError):
+            return kinds | {"bad_type", "bad_argument"}
+        return kinds | REFUSALS if isinstance(error, RuntimeError | ValueError) else kinds
 
     # -- values ------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-# ruff: noqa: SLF001
-# (a fault reaches into the tensors of its private copy of refgrad)
+# ruff: noqa: D103
+# (the title of a fault says what it does)
 """Faults of what a backward is given: its root or roots, their seeds, and `inputs=`."""
 
 from __future__ import annotations
@@ -44,16 +44,32 @@ def seed_is_the_root(ag: Any) -> None:
 
 
 @fault(
-    "BACKWARD_02_rank_zero_only",
+    "BACKWARD_02_up_to_matrices",
     clauses=["BACKWARD-02"],
-    title="scalar is taken to mean a root without axes, so one of shape (1,) is refused",
+    title="scalar is taken to mean the shapes (), (1,) and (1, 1): further axes are refused",
 )
-def rank_zero_only(ag: Any) -> None:
+def up_to_matrices(ag: Any) -> None:
     implicit_seed = ag.engine.implicit_seed
 
     def seed(root: Any) -> Any:
-        if root.shape:
-            raise ag.errors.NotScalarError("a seed can be left out for a root without axes only")
+        if root.shape not in ((), (1,), (1, 1)):
+            raise ag.errors.NotScalarError("a seed can be left out for a root of one number only")
+        return implicit_seed(root)
+
+    ag.engine.implicit_seed = seed
+
+
+@fault(
+    "BACKWARD_02_leaf_with_axes",
+    clauses=["BACKWARD-02"],
+    title="a leaf of one element that has axes is no scalar root",
+)
+def leaf_with_axes(ag: Any) -> None:
+    implicit_seed = ag.engine.implicit_seed
+
+    def seed(root: Any) -> Any:
+        if root.shape and isinstance(root, ag.tape.AccumulateGrad):
+            raise ag.errors.NotScalarError("a seed can be left out for a leaf without axes only")
         return implicit_seed(root)
 
     ag.engine.implicit_seed = seed
@@ -160,7 +176,9 @@ def one_is_added(ag: Any) -> None:
     ag.engine.seed_of = adding
 
 
-@fault("BACKWARD_07_broadcasts", clauses=["BACKWARD-07"], title="a seed that broadcasts to the root's shape is accepted")
+@fault(
+    "BACKWARD_07_broadcasts", clauses=["BACKWARD-07"], title="a seed that broadcasts to the root's shape is accepted"
+)
 def seed_broadcasts(ag: Any) -> None:
     seed_of = ag.engine.seed_of
 
@@ -330,7 +348,9 @@ def unique(roots: Any, seeds: Any) -> tuple[list[Any], list[Any]]:
     return [root for root, _ in last.values()], [seed for _, seed in last.values()]
 
 
-@fault("BACKWARD_14_last_seed_wins", clauses=["BACKWARD-14"], title="a root listed twice counts with its last seed only")
+@fault(
+    "BACKWARD_14_last_seed_wins", clauses=["BACKWARD-14"], title="a root listed twice counts with its last seed only"
+)
 def last_seed_wins(ag: Any) -> None:
     walk = ag.engine.walk
     ag.engine.walk = lambda run, roots, seeds: walk(run, *unique(roots, seeds))

@@ -46,7 +46,7 @@ def private_copy(name: str) -> ModuleType:
     return module
 
 
-def part(copy: ModuleType, name: str) -> ModuleType:
+def part(copy: ModuleType, name: str) -> Any:
     """The submodule of a copy, as "tensor" or "ops.pointwise": some names of the package hide their module."""
     return importlib.import_module(f"{copy.__name__}.{name}")
 

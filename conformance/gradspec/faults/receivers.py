@@ -1,5 +1,5 @@
-# ruff: noqa: SLF001
-# (a fault reaches into the tensors of its private copy of refgrad)
+# ruff: noqa: D103
+# (the title of a fault says what it does)
 """Faults of the slot `.grad`: which tensors receive a gradient, and what they receive."""
 
 from __future__ import annotations
@@ -115,11 +115,11 @@ def true_after_backward_only(ag: Any) -> None:
 
 
 @fault(
-    "GRADSLOT_10_consumers_inherit",
+    "GRADSLOT_10_detach_inherits",
     clauses=["GRADSLOT-10"],
     title="detach() copies the mark of retain_grad",
 )
-def consumers_inherit(ag: Any) -> None:
+def detach_inherits(ag: Any) -> None:
     asked, detach = ag.Tensor.retains_grad.fget, ag.Tensor.detach
     marked = Notes()
 
@@ -239,21 +239,25 @@ def loses_its_grad(ag: Any) -> None:
 @fault(
     "GRADSLOT_15_frozen_receives",
     clauses=["GRADSLOT-15"],
-    title="sums and differences record an operand that does not require grad as if it did",
+    title="operations record every operand as if it required grad",
 )
 def frozen_receives(ag: Any) -> None:
-    pointwise, record, receives = part(ag, "ops.pointwise"), part(ag, "record"), ag.engine.receives
-    record_two = pointwise.record_two
+    record, linalg, pointwise = part(ag, "record"), part(ag, "ops.linalg"), part(ag, "ops.pointwise")
+    record_two, edge_of, receives = record.record_two, record.edge_of, ag.engine.receives
     recorded = Notes()
 
-    def eager(label: str, data: Any, a: Any, b: Any, *rest: Any) -> Any:
-        made = record_two(label, data, a, b, *rest)
-        if label in ("add", "sub"):
-            recorded.add(*(each for each in (a, b) if not each._tracked and each.is_floating_point()))
-            made._node.edges = tuple(record.leaf_edge(x) if x in recorded else record.edge_of(x) for x in (a, b))
+    def edge(x: Any) -> Any:
+        if not x._tracked and x._data.dtype.kind in "fc":
+            recorded.add(x)
+            return record.leaf_edge(x)
+        return edge_of(x)
+
+    def eager(label: str, data: Any, a: Any, b: Any, saved: Any) -> Any:
+        made = record_two(label, data, a, b, (a, b) if saved else ())
+        made._node.edges = edge(a), edge(b)
         return made
 
-    pointwise.record_two = eager
+    record.edge_of, linalg.record_two, pointwise.record_two = edge, eager, eager
     ag.engine.receives = lambda tensor: receives(tensor) or tensor in recorded
 
 
@@ -281,7 +285,8 @@ def root_gets_its_seed(ag: Any) -> None:
 )
 def unary_results_keep(ag: Any) -> None:
     common, fill_retained = part(ag, "ops.common"), ag.engine.fill_retained
-    record, keepers = common.record, weakref.WeakKeyDictionary()
+    record = common.record
+    keepers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def noting(*arguments: Any, **keywords: Any) -> Any:
         made = record(*arguments, **keywords)
@@ -345,7 +350,7 @@ def hook_holds_the_tensor(ag: Any) -> None:
     source="pytorch/pytorch#25340",
 )
 def node_holds_its_output(ag: Any) -> None:
-    class Holding(ag.tape.Watch):  # type: ignore[name-defined,misc] # of the private copy
+    class Holding(ag.tape.Watch):  # type: ignore[misc] # of the private copy
         __slots__ = ("output",)
 
     def watching(made: Any) -> Any:
@@ -373,27 +378,6 @@ def always_double(ag: Any) -> None:
         return made.to(ag.complex128 if made.is_complex() else ag.float64)
 
     ag.engine.first_grad = widened
-
-
-@fault(
-    "GRADSLOT_20_keeps_an_axis",
-    clauses=["GRADSLOT-20"],
-    title="the gradient of a leaf that was broadcast keeps the axes in front, of size one",
-)
-def keeps_an_axis(ag: Any) -> None:
-    fit, first_grad = ag.engine.fit, ag.engine.first_grad
-    extra = Notes()
-
-    def noting(xp: Any, gradient: Any, edge: Any) -> Any:
-        if isinstance(edge, ag.tape.AccumulateGrad):
-            extra[edge.variable] = max(0, gradient.ndim - len(edge.shape))
-        return fit(xp, gradient, edge)
-
-    def framed(tensor: Any, gradient: Any, create_graph: bool) -> Any:
-        made = first_grad(tensor, gradient, create_graph)
-        return made if tensor.ndim == 0 else made.reshape((*(1,) * extra.pop(tensor, 0), *made.shape))
-
-    ag.engine.fit, ag.engine.first_grad = noting, framed
 
 
 @fault("GRADSLOT_22_leaf_says_true", clauses=["GRADSLOT-22"], title="retains_grad is True for a leaf that was asked")

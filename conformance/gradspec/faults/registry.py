@@ -65,11 +65,16 @@ class Faulty(Refgrad):
         self.name = f"refgrad with fault {fault.name}"  # type: ignore[misc] # a constant of a class elsewhere
 
 
-def fault(name: str, *, clauses: Sequence[str], title: str, source: str = "from the clause") -> Callable[[Change], Change]:
+def fault(
+    name: str, *, clauses: Sequence[str], title: str, source: str = "from the clause"
+) -> Callable[[Change], Change]:
     """Enter the decorated function, which changes a private copy of refgrad, as a fault.
 
     Args:
-        name: an identifier that no other fault has. clauses, title, source: as in `Fault`.
+        name: an identifier that no other fault has.
+        clauses: the ids of the clauses that it breaks.
+        title: what the developer got wrong.
+        source: the report of the real bug.
     """
 
     def enter(change: Change) -> Change:

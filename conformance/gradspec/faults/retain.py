@@ -1,5 +1,5 @@
-# ruff: noqa: SLF001
-# (a fault reaches into the tensors of its private copy of refgrad)
+# ruff: noqa: D103
+# (the title of a fault says what it does)
 """Faults of the life of a graph: what a pass frees, what it keeps, what is refused afterwards."""
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from gradspec.faults.registry import fault
 def plus(old: Any, new: Any) -> Any:
     """The sum of two gradients of a node: arrays, tensors, or a list of these and None."""
     if isinstance(new, list):
-        return [n if o is None else o if n is None else o + n for o, n in zip(old or [None] * len(new), new, strict=True)]
+        return [
+            n if o is None else o if n is None else o + n for o, n in zip(old or [None] * len(new), new, strict=True)
+        ]
     return new if old is None else old + new
 
 
@@ -52,14 +54,29 @@ def saved_outputs_stay(ag: Any) -> None:
     ag.engine.free_saved = sparing
 
 
+def plain(run: Any) -> bool:
+    """Whether a pass is a backward without create_graph."""
+    return bool(run.accumulates and not run.create_graph)
+
+
 @fault(
-    "RETAIN_01_products_are_walked_again",
+    "RETAIN_01_products_are_not_freed",
     clauses=["RETAIN-01"],
-    title="of the check for freed values the operations on two operands are left out",
+    title="a backward does not free the operations on two operands",
 )
-def products_are_walked_again(ag: Any) -> None:
-    free_saved = ag.engine.free_saved
-    ag.engine.free_saved = lambda node: free_saved(node) if len(node.edges) == 1 else None
+def products_are_not_freed(ag: Any) -> None:
+    walk, free_saved = ag.engine.walk, ag.engine.free_saved
+    current: list[Any] = []
+
+    def noting(run: Any, roots: Any, seeds: Any) -> None:
+        current[:] = [run]
+        walk(run, roots, seeds)
+
+    def sparing(node: Any) -> None:
+        if len(node.edges) == 1 or not plain(current[0]):
+            free_saved(node)
+
+    ag.engine.walk, ag.engine.free_saved = noting, sparing
 
 
 def unchecked(ag: Any, spared: Any) -> None:
@@ -110,15 +127,19 @@ def restricted_pass_is_not_checked(ag: Any) -> None:
 @fault(
     "RETAIN_01_freed_counts_as_zero",
     clauses=["RETAIN-01"],
-    title="a backward through a freed operation ends there without an error",
+    title="a backward through an operation that a backward has freed ends there without an error",
 )
 def freed_counts_as_zero(ag: Any) -> None:
     run_node = ag.engine.run_node
+    freed: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def silent(run: Any, node: Any, gradient: Any) -> Any:
-        if node.saved is ag.tape.FREED and run.accumulates:
+        if node in freed and plain(run):
             return [None] * len(node.edges)
-        return run_node(run, node, gradient)
+        found = run_node(run, node, gradient)
+        if node.saved and plain(run) and not run.retain:
+            freed.add(node)
+        return found
 
     ag.engine.run_node = silent
 
@@ -259,7 +280,9 @@ def freed_means_unrecorded(ag: Any) -> None:
 
         return lenient
 
-    entrance(ag, lambda backward: lambda *a, **k: wrapper(backward)(*a[:2], **dict(zip(FLAGS, a[2:], strict=False)), **k))
+    entrance(
+        ag, lambda backward: lambda *a, **k: wrapper(backward)(*a[:2], **dict(zip(FLAGS, a[2:], strict=False)), **k)
+    )
     ag.engine.grad = ag.autograd.grad = wrapper(ag.engine.grad)
 
 
@@ -332,7 +355,7 @@ def leaf_forgets_its_uses(ag: Any) -> None:
 def rooted(ag: Any) -> None:
     """Let a pass know its roots, by identity."""
 
-    class Rooted(ag.engine.Pass):  # type: ignore[name-defined,misc] # of the private copy
+    class Rooted(ag.engine.Pass):  # type: ignore[misc] # of the private copy
         roots: Any = ()
 
     walk = ag.engine.walk

@@ -88,8 +88,13 @@ def items(spec: Spec, chapters: Iterable[str], tests: Iterable[SuiteTest]) -> li
     return [(test, name) for test in tests for name in test.clauses if name in cards]
 
 
-def observed(fault: Fault, examples: int) -> tuple[dict[str, int], list[str], int]:
+def observed(fault: Fault, examples: int, beside: int | None = None) -> tuple[dict[str, int], list[str], int]:
     """Run a fault in this process.
+
+    Args:
+        fault: the fault.
+        examples: of each of its own clauses.
+        beside: of each other clause; as many by default.
 
     Returns:
         The clauses that failed with the examples until they did, the unqualified operations, the number of clauses run.
@@ -104,7 +109,8 @@ def observed(fault: Fault, examples: int) -> tuple[dict[str, int], list[str], in
     found = items(load_spec(), fault.chapters or ("GRADSLOT", "BACKWARD", "RETAIN", "VALUE"), suite_tests())
     for test, name in found:
         counter = Counter(test)
-        row = run_item(counter.test, name, session, offered, Settings(seed=0, examples=examples, stop_at_first=True))
+        number = examples if beside is None or name in fault.clauses else beside
+        row = run_item(counter.test, name, session, offered, Settings(seed=0, examples=number, stop_at_first=True))
         if row["failure"] is not None:
             failed[name] = min(counter.first or 1, failed.get(name, counter.first or 1))
     return failed, sorted(qualification.failed), len({name for _, name in found})
@@ -177,8 +183,8 @@ def named(name: str) -> Fault:
     return FAULTS[name]
 
 
-def _task(name: str, examples: int, answer: Connection) -> None:
-    answer.send(observed(named(name), examples))
+def _task(name: str, examples: int, beside: int | None, answer: Connection) -> None:
+    answer.send(observed(named(name), examples, beside))
 
 
 def kill_table(
@@ -186,6 +192,7 @@ def kill_table(
     *,
     jobs: int = 2,
     examples: int = 100,
+    beside: int | None = None,
     progress: Callable[[Row, int, int], None] | None = None,
 ) -> list[Row]:
     """Run faults and say who noticed.
@@ -193,7 +200,8 @@ def kill_table(
     Args:
         names: faults, or "control"; all faults by default.
         jobs: how many run at a time. The result does not depend on it, but for the seconds.
-        examples: of each clause.
+        examples: of each clause that a fault names.
+        beside: of each other clause; as many by default. Fewer tell sooner whether a fault survives.
         progress: called after each fault with its row, how many are done, and of how many.
 
     Returns:
@@ -210,7 +218,7 @@ def kill_table(
         while waiting or running:
             while waiting and len(running) < max(1, jobs):
                 one = waiting.pop()
-                running |= _started(one, examples)
+                running |= _started(one, examples, beside)
             for connection in _ready(running):
                 one, process, began = running.pop(connection)
                 rows[one.name] = _row(one, connection, process, time.monotonic() - began, spec)
@@ -222,10 +230,10 @@ def kill_table(
     return [rows[one.name] for one in faults]
 
 
-def _started(fault: Fault, examples: int) -> dict[Connection, tuple[Fault, SpawnProcess, float]]:
+def _started(fault: Fault, examples: int, beside: int | None) -> dict[Connection, tuple[Fault, SpawnProcess, float]]:
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_task, args=(fault.name, examples, sender), daemon=True)
+    process = context.Process(target=_task, args=(fault.name, examples, beside, sender), daemon=True)
     process.start()
     sender.close()  # so that the end of the process ends the pipe
     return {receiver: (fault, process, time.monotonic())}
@@ -251,7 +259,15 @@ def _row(fault: Fault, connection: Connection, process: SpawnProcess, seconds: f
     process.join()
     connection.close()
     split = classified(fault, failed, spec)
-    return dataclasses.replace(row, **split, judged=judged, unqualified=tuple(unqualified), error=error)
+    return dataclasses.replace(
+        row,
+        caught_by=split["caught_by"],
+        implied=split["implied"],
+        others=split["others"],
+        judged=judged,
+        unqualified=tuple(unqualified),
+        error=error,
+    )
 
 
 # --- what the table says ------------------------------------------------------------------------------------------
@@ -329,7 +345,9 @@ def main(names: Sequence[str] = (), *, json: str | None = None, jobs: int = 2) -
     """What `gradspec faults` does: run, print, write.
 
     Args:
-        names: faults; all by default. json: where to write the table. jobs: how many run at a time.
+        names: faults; all by default.
+        json: where to write the table.
+        jobs: how many run at a time.
 
     Returns:
         0; 1 where a fault survived, the control fails, or (all faults run) a MUST clause killed none.

@@ -1,5 +1,5 @@
-# ruff: noqa: SLF001
-# (a fault reaches into the tensors of its private copy of refgrad)
+# ruff: noqa: D103
+# (the title of a fault says what it does)
 """Faults of one operation: its value, its derivative, or a class of operands that it does not take."""
 
 from __future__ import annotations

@@ -420,6 +420,8 @@ def _complete_binary(builder: Builder, operation: Operation, first: int) -> Comp
     def make() -> int:
         # the same shape, a scalar, or the last axes: every way of broadcasting
         shapes = [shape, (), shape[1:], tuple(min(n, 1) for n in shape)]
+        if math.prod(shape) == 1 and builder.max_rank:
+            shapes += [(3,), (2,)]
         return builder.new_input(draw(st.sampled_from(shapes)), "positive" if domain else "any")
 
     second = builder.choose(fits, make, new_in=3)

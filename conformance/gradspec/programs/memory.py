@@ -15,7 +15,7 @@ from gradspec.programs.editing import appended, scalar, size_of, summed, with_su
 from gradspec.programs.operations import Shape
 from gradspec.programs.program import Case, Program, Root
 from gradspec.programs.special import Cases, drawn, dtype_of, losses, new_leaf, then
-from gradspec.programs.strategies import with_steps
+from gradspec.programs.strategies import CaseStrategy, with_steps
 
 
 def _view(draw: Draw, name: str, shape: Shape, most: int) -> dict[str, Any] | None:
@@ -26,10 +26,11 @@ def _view(draw: Draw, name: str, shape: Shape, most: int) -> dict[str, Any] | No
         return {"shape": draw(st.sampled_from([s for s in ((size,), (1, size), (size, 1), *even) if len(s) <= most]))}
     if name == "unsqueeze" and rank < most:
         return {"dim": draw(st.integers(0, rank))}
-    if name == "transpose" and rank:
-        return {"dim0": draw(st.integers(0, rank - 1)), "dim1": rank - 1}
-    if name == "permute":
-        return {"dims": tuple(draw(st.permutations(range(rank))))}
+    if name == "transpose" and rank > 1:
+        return {"dim0": draw(st.integers(0, rank - 2)), "dim1": rank - 1}
+    if name == "permute" and rank > 1:
+        first = draw(st.integers(1, rank - 1))
+        return {"dims": (*range(first, rank), *range(first))}
     if name == "squeeze" and rank:
         return {"dim": draw(st.integers(0, rank - 1))}
     if name == "expand" and rank < most:
@@ -50,7 +51,9 @@ def through_shapes(offered: Capabilities) -> Cases:
 
     def draws(draw: Draw) -> Case:
         program = Program((new_leaf(draw, draw(st.sampled_from(shapes)), offered.real_dtype),))
-        for name in [draw(st.sampled_from(views)) for _ in range(draw(st.integers(1, 5)))]:
+        between = [draw(st.sampled_from(views)) for _ in range(draw(st.integers(0, 4)))]
+        # what a reshape gets back from a turn is not in the order of memory
+        for name in (*between, *(n for n in ("reshape", "permute") if n in views)):
             last = len(program.shapes()) - 1
             attributes = _view(draw, name, program.shapes()[last], offered.max_rank)
             if attributes is not None:
@@ -63,39 +66,45 @@ def through_shapes(offered: Capabilities) -> Cases:
     return drawn(draws)
 
 
-def through_views(offered: Capabilities) -> Cases:
+def through_views(*, seeded: bool = False) -> CaseStrategy:
     """Leaves that enter through the same views and meet in an addition, a cat, a stack, or as roots with one seed.
 
-    Without seeds on offer the root is a sum. `case["passes"]` is a number of passes.
+    Without a seed the root is a sum: never where `seeded`. `case["passes"]` is a number of passes.
     """
-    views = [name for name in VIEWS if name in offered.operations]
-    if not views or not offered.max_rank:
-        raise Unsupported("a view operation")
-    offered.require("add", "mul", "sum")
-    shapes = [s for s in ((2,), (1,), (2, 3), (3, 1)) if len(s) <= offered.max_rank]
-    seeded = "seed" in offered.features
-    meetings = ["add", "add", *(name for name in ("cat", "stack") if name in offered.operations)]
-    meetings += ["roots"] if seeded and "backward.many" in offered.features else []
 
-    def draws(draw: Draw) -> Case:
-        shape, count = draw(st.sampled_from(shapes)), draw(st.integers(1, 3))
-        program = Program(tuple(new_leaf(draw, shape, offered.real_dtype) for _ in range(count)))
-        ends = list(range(count))
-        for name in [draw(st.sampled_from(views)) for _ in range(draw(st.integers(0, 2)))]:
-            attributes = _view(draw, name, program.shapes()[ends[0]], offered.max_rank)
-            for n in ends if attributes is not None else []:
-                program = appended(program, name, n, **(attributes or {}))
-            ends = list(range(len(program.shapes()) - count, len(program.shapes()))) if attributes is not None else ends
-        program = _met(draw, program, ends, draw(st.sampled_from(meetings)), offered.max_rank)
-        if seeded and (len(program.roots) > 1 or draw(st.booleans())):
-            seed = dyadics(draw, size_of(program, program.roots[0].value), nonzero=True)
-            program = program.with_roots(*(Root(r.value, seed) for r in program.roots))
-        else:
-            program, single = scalar(program.with_roots(program.roots[0]), program.roots[0].value)
-            program = program.with_roots(Root(single))
-        return Case(program, parameters={"passes": draw(st.integers(2, 3))})
+    def strategy(offered: Capabilities) -> Cases:
+        views = [name for name in VIEWS if name in offered.operations]
+        if not views or not offered.max_rank:
+            raise Unsupported("a view operation")
+        offered.require("add", "mul", "sum")
+        shapes = [s for s in ((2,), (1,), (2, 3), (3, 1)) if len(s) <= offered.max_rank]
+        offers = "seed" in offered.features
+        meetings = ["add", "add", *(name for name in ("cat", "stack") if name in offered.operations)]
+        meetings += ["roots"] if offers and "backward.many" in offered.features else []
 
-    return drawn(draws)
+        def draws(draw: Draw) -> Case:
+            shape, count = draw(st.sampled_from(shapes)), draw(st.integers(1, 3))
+            program = Program(tuple(new_leaf(draw, shape, offered.real_dtype) for _ in range(count)))
+            ends = list(range(count))
+            for name in [draw(st.sampled_from(views)) for _ in range(draw(st.integers(0, 2)))]:
+                attributes = _view(draw, name, program.shapes()[ends[0]], offered.max_rank)
+                if attributes is not None:
+                    first = len(program.shapes())
+                    for n in ends:
+                        program = appended(program, name, n, **attributes)
+                    ends = list(range(first, first + count))
+            program = _met(draw, program, ends, draw(st.sampled_from(meetings)), offered.max_rank)
+            if offers and (seeded or len(program.roots) > 1 or draw(st.booleans())):
+                seed = dyadics(draw, size_of(program, program.roots[0].value), nonzero=True)
+                program = program.with_roots(*(Root(r.value, seed) for r in program.roots))
+            else:
+                program, single = scalar(program.with_roots(program.roots[0]), program.roots[0].value)
+                program = program.with_roots(Root(single))
+            return Case(program, parameters={"passes": draw(st.integers(2, 3))})
+
+        return drawn(draws)
+
+    return strategy
 
 
 def _met(draw: Draw, program: Program, ends: Sequence[int], way: str, most: int) -> Program:

@@ -81,6 +81,11 @@ class Program:
         """Each step with the numbers of its results."""
         return self._layout[1]
 
+    def names(self) -> list[str]:
+        """What messages call the values: inputs `x1, x2, …`, results `y1, y2, …`."""
+        inputs = len(self.inputs)
+        return [f"x{n + 1}" if n < inputs else f"y{n + 1 - inputs}" for n in range(len(self.shapes()))]
+
     def dtypes(self) -> list[str]:
         """The element type of every value: that of its first value operand, with complex made and unmade."""
         names = [i.dtype for i in self.inputs]

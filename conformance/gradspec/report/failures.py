@@ -32,15 +32,11 @@ def program_lines(case: Case, limit: int = MAX_LINES, width: int = MAX_WIDTH) ->
 
 
 def _program(program: Program) -> list[str]:
-    names = [f"x{n + 1}" for n in range(len(program.inputs))]
-    lines = [f"{name} = {_input(given)}" for name, given in zip(names, program.inputs, strict=True)]
-    results = 0
+    names = program.names()
+    lines = [f"{name} = {_input(given)}" for name, given in zip(names, program.inputs, strict=False)]
     for step, numbers in program.results():
-        new = [f"y{results + n + 1}" for n in range(len(numbers))]
-        results += len(new)
         arguments = [names[o] for o in step.operands] + [f"{k}={_literal(v)}" for k, v in step.attributes]
-        lines.append(f"{', '.join(new)} = {step.op}({', '.join(arguments)})")
-        names += new
+        lines.append(f"{', '.join(names[n] for n in numbers)} = {step.op}({', '.join(arguments)})")
     return lines + [_root(root, names, program) for root in program.roots]
 
 

@@ -139,7 +139,7 @@ def once_or_twice(impl: Session, clause: str, run: Run, single: Slots, numbers: 
         found, wanted = run.slot(number), single[number]
         allowed = (wanted, times(2, single)[number])
         right = any(close(run.program, number, w, found) for w in allowed)
-        expected = f"the slot of value {number} is {show(wanted)} or twice that"
+        expected = f"{run.handles[number]}.grad is {show(wanted)} or twice that"
         holds(impl, clause, right, expected=expected, found=show(found), kind="wrong_value")
 
 

@@ -79,10 +79,7 @@ class Run:
 
 
 def build(impl: Session, case: Case | Program, *, passes: int = 0, charge: str = "", **keywords: Any) -> Run:
-    """Build a program (of a case) and run `passes` passes over it.
-
-    An operation that fails discards the example, or is a finding on the clause `charge`.
-    """
+    """Build a program (of a case) and run `passes` passes over it; `charge` as in `apply_steps`."""
     program = case if isinstance(case, Program) else case.the_program
     handles: list[Handle] = []
     for given in program.inputs:
@@ -97,16 +94,27 @@ def build(impl: Session, case: Case | Program, *, passes: int = 0, charge: str =
 
 
 def apply_steps(impl: Session, program: Program, inputs: Sequence[Handle], charge: str = "") -> list[Handle]:
-    """Run the steps of a program on given inputs: a handle for every value, inputs first."""
+    """Run the steps of a program on given inputs: a handle for every value, inputs first.
+
+    An operation that fails discards the example, or is a finding on the clause `charge`.
+    """
     handles = list(inputs)
-    for step in program.steps:
+    for step, numbers in program.results():
         try:
             result = impl.apply(step.op, *(handles[o] for o in step.operands), **step.keywords)
         except NativeError as error:
             if charge:
                 raise
             raise BuildFailed(step.op, f"raised {error.type}") from None
-        handles.extend(result if isinstance(result, tuple) else (result,))
+        results = result if isinstance(result, tuple) else (result,)
+        if len(results) != len(numbers) or None in results:
+            found = f"returned {sum(r is not None for r in results)} tensors, not {len(numbers)}"
+            if charge:
+                impl.judge.report(Finding(charge, "nonsense", f"{step.op} returns {len(numbers)} tensors", found))
+            raise BuildFailed(step.op, found)
+        handles.extend(results)
+    for handle, name in zip(handles, program.names(), strict=True):
+        handle.label = name  # what messages say, as the program is shown
     return handles
 
 
@@ -171,7 +179,7 @@ def equal_slots(
     for number, wanted in expected.items():
         seen = found[number]
         if not close(program, number, wanted, seen):
-            text = f"the slot of value {number} is {'None' if wanted is None else show(wanted)}"
+            text = f"{program.names()[number]}.grad is {'None' if wanted is None else show(wanted)}"
             impl.judge.report(Finding(clause, "wrong_value", text, "None" if seen is None else show(seen)))
 
 
