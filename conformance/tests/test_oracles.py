@@ -433,3 +433,12 @@ def test_cached_gradients_cannot_be_spoilt() -> None:
         oracles.gradients(program)[0][0] = 1
     oracles.gradients(program).clear()
     assert set(oracles.gradients(program)) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("x", [0.875, 0.375, 1.375])
+def test_rounding_that_cancels_in_the_oracle_is_allowed_for(x: float) -> None:
+    """The two parts of x / x cancel exactly, but an implementation may round each of them."""
+    steps = (Step("div", (0, 0)), Step("mul", (1, 1)))
+    program = Program((Input((1,), (x,), requires_grad=True),), steps, (Root(2, (-0.625,)),))
+    assert oracles.judge(program, {0: np.array([-2.2e-16])}).agrees
+    assert not oracles.judge(program, {0: np.array([-1e-13])}).agrees

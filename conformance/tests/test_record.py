@@ -322,6 +322,11 @@ def test_a_record_that_cannot_be_written_leaves_nothing(rows: list[dict[str, Any
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
+def doubled(c: Any, g: Any) -> Any:
+    c.record("seen", g)
+    return c.apply("mul", g, 2.0)
+
+
 def test_every_composite_of_the_wire_agrees_with_its_schema() -> None:
     program = Program(
         (Input((2,), (1.0, math.inf), requires_grad=True),), (Step("square", (0,)),), (Root(1, (1j, 2.0)),)
@@ -329,7 +334,7 @@ def test_every_composite_of_the_wire_agrees_with_its_schema() -> None:
     case = Case(program, (("step", 1, None),), {"x": (1.5, math.nan), "y": 1j})
     assert first_violation("case", case.to_json()) is None
     value = Value((2,), "complex128", [1j, complex(math.nan, 0)])
-    hook = behaviour(lambda c, g: (c.record("seen", g), c.apply("mul", g, 2.0))[1])
+    hook = behaviour(doubled)
     for item in (program, value, hook, {"a": (1, None)}, -math.inf, True, "text", object(), [0] * 10_001):
         assert first_violation("trace", encode(item), "item") is None, item
     for wrong in ({"ref": 1}, {"float": "1"}, {}, {"value": {"shape": [1], "dtype": "x"}}, "y" * 301):

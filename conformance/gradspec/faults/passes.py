@@ -319,23 +319,20 @@ def first_contribution_only(ag: Any) -> None:
 
 
 @fault(
-    "BACKWARD_31_square_counts_once",
+    "BACKWARD_31_fourth_use_is_lost",
     clauses=["BACKWARD-31"],
-    title="an intermediate that is both operands of one operation gets the gradient of one of them",
+    title="contributions to an intermediate beyond the third are lost",
 )
-def square_counts_once(ag: Any) -> None:
-    pass_on = ag.engine.pass_on
+def fourth_use_is_lost(ag: Any) -> None:
+    with_counts(ag)
+    send = ag.engine.send
 
-    def once(run: Any, node: Any, gradients: Any) -> None:
-        edges: list[Any] = []
-        kept = []
-        for edge, gradient in zip(node.edges, gradients, strict=True):
-            inner = edge is not None and not isinstance(edge, ag.tape.AccumulateGrad)
-            kept.append(None if inner and edge in edges else gradient)
-            edges.append(edge)
-        pass_on(run, node, kept)
+    def losing(run: Any, edge: Any, gradient: Any) -> None:
+        run.counts[edge] = run.counts.get(edge, 0) + 1
+        if isinstance(edge, ag.tape.AccumulateGrad) or run.counts[edge] <= 3:
+            send(run, edge, gradient)
 
-    ag.engine.pass_on = once
+    ag.engine.send = losing
 
 
 @fault(
@@ -355,19 +352,19 @@ def last_use_of_an_output(ag: Any) -> None:
 
 
 @fault(
-    "BACKWARD_54_zeros_are_skipped",
+    "BACKWARD_54_product_with_zeros",
     clauses=["BACKWARD-54"],
-    title="a gradient that is zero everywhere is not passed on",
+    title="a product passes nothing on to a factor whose partner is zero everywhere",
 )
-def zeros_are_skipped(ag: Any) -> None:
-    pass_on = ag.engine.pass_on
+def product_with_zeros(ag: Any) -> None:
+    rule = ag.tape.VJP["mul"]
 
-    def sparing(run: Any, node: Any, gradients: Any) -> None:
-        arrays = [getattr(each, "_data", each) for each in gradients]
+    def sparing(xp: Any, node: Any, g: Any, saved: Any) -> Any:
+        arrays = [getattr(each, "_data", each) for each in saved]
         zero = [each is not None and each.size > 0 and not each.any() for each in arrays]
-        pass_on(run, node, [None if z else each for z, each in zip(zero, gradients, strict=True)])
+        return [None if z else each for z, each in zip(zero[::-1], rule(xp, node, g, saved), strict=True)]
 
-    ag.engine.pass_on = sparing
+    ag.tape.VJP["mul"] = sparing
 
 
 @fault(

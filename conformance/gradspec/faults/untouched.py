@@ -64,24 +64,6 @@ def zeros_everywhere(ag: Any) -> None:
 
 
 @fault(
-    "BACKWARD_30_empties_the_others",
-    clauses=["BACKWARD-30"],
-    title="a pass empties the slots of leaves that it does not reach",
-)
-def empties_the_others(ag: Any) -> None:
-    leaves, write_slots = knowing_leaves(ag), ag.engine.write_slots
-
-    def writing(run: Any) -> None:
-        write_slots(run)
-        reached = {id(tensor) for tensor, _ in run.arrived}
-        for leaf in leaves.living() if run.needed is None else []:
-            if leaf._node is None and id(leaf) not in reached:
-                leaf._rare().grad = None
-
-    ag.engine.write_slots = writing
-
-
-@fault(
     "BACKWARD_39_sums_save",
     clauses=["BACKWARD-39"],
     title="a sum saves its operands, which it does not need",

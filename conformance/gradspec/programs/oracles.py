@@ -332,9 +332,10 @@ def _noise(program: Program, dtype: str) -> Mapping[int, float]:
         def disturb(array: Array, random: np.random.Generator = random) -> Array:
             if array.dtype.kind not in "fc":
                 return array
-            signs = random.choice((-1.0, 1.0), array.shape)
+            # between half a rounding and a whole one: equal sizes could cancel, as in the two parts of x / x
+            signs = random.choice((-1.0, 1.0), array.shape) * random.uniform(0.5, 1.0, array.shape)
             if array.dtype.kind == "c":  # each part of a product rounds like the larger one
-                signs = signs + 1j * random.choice((-1.0, 1.0), array.shape)
+                signs = signs + 1j * random.choice((-1.0, 1.0), array.shape) * random.uniform(0.5, 1.0, array.shape)
             return np.asarray(array * (1 + amplitude * signs))
 
         for number, noisy in dual.expected_gradients(program, list(moved), disturb).items():
