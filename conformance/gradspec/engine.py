@@ -191,6 +191,8 @@ def _draw(
         pass
     except _Enough:
         _confirm(test, clause, session, progress)
+    except Unsupported as missing:  # only the draw itself raises it here
+        progress.discards[f"unsupported: {missing}"] += 1
     except hypothesis.errors.Unsatisfiable:
         pass  # every case was discarded: the counts say why
     except hypothesis.errors.Flaky:

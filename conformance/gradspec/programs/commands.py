@@ -23,9 +23,11 @@ def lifetimes(offered: Capabilities) -> st.SearchStrategy[Case]:
     """A program with two or three roots, and commands ("pass" | "grad", root, retain)."""
     ways = ("pass", "grad") if "grad" in offered.features else ("pass",)
 
+    programs = graphs(exact=True, apart=True, roots=(2, 3))(offered)
+
     @st.composite
     def cases(draw: Draw) -> Case:
-        case: Case = draw(graphs(exact=True, apart=True, roots=(2, 3))(offered))
+        case: Case = draw(programs)
         roots = len(case.the_program.roots)
         commands = [
             (draw(st.sampled_from(ways)), draw(st.integers(0, roots - 1)), draw(st.integers(0, 2)) > 0)
@@ -44,9 +46,11 @@ def slot_lives(offered: Capabilities) -> st.SearchStrategy[Case]:
     ("clear", leaf); ("assign", leaf, numbers); ("use", leaf) makes a new consumer of the leaf and drops it.
     """
 
+    programs = graphs(exact=True, apart=True)(offered)
+
     @st.composite
     def cases(draw: Draw) -> Case:
-        case: Case = draw(graphs(exact=True, apart=True)(offered))
+        case: Case = draw(programs)
         program = case.the_program
         count = draw(st.integers(1, MAX_COMMANDS))
         return replace(case, commands=tuple(_slot_command(draw, program) for _ in range(count)))

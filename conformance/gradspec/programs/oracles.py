@@ -333,7 +333,7 @@ def _noise(program: Program, dtype: str) -> Mapping[int, float]:
             if array.dtype.kind not in "fc":
                 return array
             # between half a rounding and a whole one: equal sizes could cancel, as in the two parts of x / x
-            signs = random.choice((-1.0, 1.0), array.shape) * random.uniform(0.5, 1.0, array.shape)
+            signs: Array = random.choice((-1.0, 1.0), array.shape) * random.uniform(0.5, 1.0, array.shape)
             if array.dtype.kind == "c":  # each part of a product rounds like the larger one
                 signs = signs + 1j * random.choice((-1.0, 1.0), array.shape) * random.uniform(0.5, 1.0, array.shape)
             return np.asarray(array * (1 + amplitude * signs))

@@ -131,10 +131,10 @@ def wrong_seeds(offered: Capabilities) -> Cases:
     """Programs and `case["wrong"]`, a seed that is no tensor, alone or (`case["listed"]`) in a list of seeds."""
     ways = (False, True) if "backward.many" in offered.features else (False,)
 
-    def wrong(draw: Draw, _program: Program) -> Any:
+    def wrong(draw: Draw, _program: Program, _offered: Capabilities) -> Any:
         return draw(st.sampled_from((1.0, 0, True, "1", (1.0,))))
 
-    def listed(draw: Draw, _program: Program) -> Any:
+    def listed(draw: Draw, _program: Program, _offered: Capabilities) -> Any:
         return draw(st.sampled_from(ways))
 
     return graphs(seed="explicit", wrong=wrong, listed=listed)(offered)
@@ -195,18 +195,19 @@ def several_roots(kind: str, *, count: tuple[int, int] = (2, 3), **parameters: P
         **parameters: further parameters of the case.
     """
 
-    def more(draw: Draw, case: Case) -> Case:
-        number = draw(st.integers(*count))
-        program, values = _ROOTS[kind](draw, case.the_program, number)
-        roots = [Root(v, _seed(draw, program, v, at)) for at, v in enumerate(values)]
-        if kind == "implicit":
-            few = [n for n, r in enumerate(roots) if size_of(program, r.value) == 1]
-            bare = [n for n in few if n == few[0] or draw(st.booleans())]
-            roots = [Root(r.value) if n in bare else r for n, r in enumerate(roots)]
-        program = program.with_roots(*draw(st.permutations(roots)))
-        return Case(program, parameters={name: parameter(draw, program) for name, parameter in parameters.items()})
-
     def strategy(offered: Capabilities) -> Cases:
+        def more(draw: Draw, case: Case) -> Case:
+            number = draw(st.integers(*count))
+            program, values = _ROOTS[kind](draw, case.the_program, number)
+            roots = [Root(v, _seed(draw, program, v, at)) for at, v in enumerate(values)]
+            if kind == "implicit":
+                few = [n for n, r in enumerate(roots) if size_of(program, r.value) == 1]
+                bare = [n for n in few if n == few[0] or draw(st.booleans())]
+                roots = [Root(r.value) if n in bare else r for n, r in enumerate(roots)]
+            program = program.with_roots(*draw(st.permutations(roots)))
+            drawn = {name: parameter(draw, program, offered) for name, parameter in parameters.items()}
+            return Case(program, parameters=drawn)
+
         return then(graphs(exact=True, apart=True, seed="explicit")(offered), more)
 
     return strategy
@@ -291,7 +292,7 @@ def combined_seeds(offered: Capabilities) -> Cases:
 def reached_leaves(*, proper: bool = False) -> Parameter:
     """Numbers of some of the leaves that reach a root; `proper` leaves another leaf out where there is one."""
 
-    def parameter(draw: Draw, program: Program) -> Any:
+    def parameter(draw: Draw, program: Program, _offered: Capabilities) -> Any:
         found = [n for n in program.leaves if n in program.reached()]
         chosen = tuple(n for n in found if draw(st.booleans()))
         if proper and len(chosen) == len(program.leaves) > 1:
@@ -435,7 +436,7 @@ def paddings(offered: Capabilities) -> Cases:
     """Programs and `case["padding"]`: (position, operation, value or -1 for the last padding); see `padded`."""
     names = [name for name in ("mul", "add", "neg") if name in offered.operations]
 
-    def parameter(draw: Draw, program: Program) -> Any:
+    def parameter(draw: Draw, program: Program, _offered: Capabilities) -> Any:
         found = []
         for _ in range(draw(st.integers(1, 5))):
             position = draw(st.integers(0, len(program.steps)))

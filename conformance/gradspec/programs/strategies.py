@@ -23,8 +23,8 @@ from gradspec.programs.operations import OPERATIONS, REAL
 from gradspec.programs.program import Case, Input, Program, Root, Step
 
 CaseStrategy = Callable[[Capabilities], st.SearchStrategy[Case]]
-Parameter = Callable[[Draw, Program], Any]
-"""Draws one parameter of a case, given its program."""
+Parameter = Callable[[Draw, Program, Capabilities], Any]
+"""Draws one parameter of a case, given its program and what the implementation offers."""
 
 ENGINE = ("mul", "add", "sum")
 """Operations without which no program can be drawn; `sum` is not asked of scalar engines."""
@@ -94,7 +94,7 @@ def graphs(
             program = entering_by_one(program) if apart else program
             for _ in range(constants):
                 program = times_a_constant(program, dyadics(draw, 1))
-            drawn = {name: parameter(draw, program) for name, parameter in parameters.items()}
+            drawn = {name: parameter(draw, program, offered) for name, parameter in parameters.items()}
             return Case(program, parameters=drawn)
 
         strategy: st.SearchStrategy[Case] = cases()
@@ -233,19 +233,19 @@ def times_a_constant(program: Program, values: Sequence[Any]) -> Program:
 def numbers(low: int, high: int) -> Parameter:
     """A whole number in a range of at most 100 values."""
     assert high - low < 100
-    return lambda draw, _program: draw(st.integers(low, high))
+    return lambda draw, _program, _offered: draw(st.integers(low, high))
 
 
 def one_of(*choices: Any) -> Parameter:
     """One of at most 100 choices."""
     assert len(choices) <= 100
-    return lambda draw, _program: draw(st.sampled_from(choices))
+    return lambda draw, _program, _offered: draw(st.sampled_from(choices))
 
 
 def seeds(count: int = 1) -> Parameter:
     """`count` further seeds of the first root's shape, flat."""
 
-    def parameter(draw: Draw, program: Program) -> Any:
+    def parameter(draw: Draw, program: Program, _offered: Capabilities) -> Any:
         size = math.prod(program.shapes()[program.roots[0].value])
         return tuple(dyadics(draw, size) for _ in range(count))
 
@@ -255,11 +255,11 @@ def seeds(count: int = 1) -> Parameter:
 def other_shape(*, leaf: bool = False) -> Parameter:
     """A shape that differs from the first root's (or leaf's): of another rank, other sizes, or broadcastable to it."""
 
-    def parameter(draw: Draw, program: Program) -> Any:
+    def parameter(draw: Draw, program: Program, offered: Capabilities) -> Any:
         shape = program.shapes()[program.leaves[0] if leaf else program.roots[0].value]
         same_rank = [tuple(n + 1 for n in shape), tuple(1 for _ in shape)]
         near = [(*shape, 1), (1, *shape), shape[1:], (), (1,), (2,), (3,), *same_rank]
-        return draw(st.sampled_from([s for s in dict.fromkeys(near) if s != shape]))
+        return draw(st.sampled_from([s for s in dict.fromkeys(near) if s != shape and len(s) <= offered.max_rank]))
 
     return parameter
 
@@ -267,7 +267,7 @@ def other_shape(*, leaf: bool = False) -> Parameter:
 def subset_of_leaves(*, proper: bool = False, nonempty: bool = True) -> Parameter:
     """Numbers of some of the leaves."""
 
-    def parameter(draw: Draw, program: Program) -> Any:
+    def parameter(draw: Draw, program: Program, _offered: Capabilities) -> Any:
         leaves = program.leaves
         chosen = tuple(n for n in leaves if draw(st.booleans()))
         if proper and len(chosen) == len(leaves):
@@ -280,7 +280,7 @@ def subset_of_leaves(*, proper: bool = False, nonempty: bool = True) -> Paramete
 def tracked_value(*, leaves: bool = True, reached: bool | None = None) -> Parameter:
     """The number of a value that requires grad; `reached` asks for (or against) a path to the roots."""
 
-    def parameter(draw: Draw, program: Program) -> Any:
+    def parameter(draw: Draw, program: Program, _offered: Capabilities) -> Any:
         flags, on_path = program.tracked(), program.reached()
         found = [
             n
