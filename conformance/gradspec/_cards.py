@@ -10,26 +10,23 @@ import ast
 import difflib
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 
 from gradspec.adapter import ACTS
 from gradspec.errors import ERROR_KINDS, GradspecError
 from gradspec.programs.operations import OPERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from jsonschema.exceptions import ValidationError
-    from markdown_it.token import Token
 
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
 WORDS = ("MUST", "SHOULD", "MAY")

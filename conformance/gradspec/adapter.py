@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -23,8 +22,6 @@ from gradspec.behaviour import Behaviour, BehaviourCallable, Late, Ref
 
 Native = Any
 """An object of the implementation: a tensor, a hook's handle, a module. The suite never looks inside."""
-
-CONTRACT_VERSION = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -63,6 +60,23 @@ class ActInfo:
 
 ACTS: dict[str, ActInfo] = {}
 """Every act of the contract by name."""
+
+OPTIONAL = frozenset(
+    {
+        "backward.retain_graph",
+        "backward.create_graph",
+        "backward.inputs",
+        "backward_many.retain_graph",
+        "backward_many.create_graph",
+        "backward_many.inputs",
+        "gradients.retain_graph",
+        "gradients.create_graph",
+        "gradients.allow_unused",
+        "gradients.materialize",
+        "tensor.requires_grad",
+    }
+)
+"""Keywords that an implementation may lack; it declares those it takes."""
 
 
 def act(returns: str) -> Callable[[F], F]:
@@ -110,7 +124,6 @@ class Adapter:
     distribution: str = ""
 
     def __init__(self) -> None:
-        self._local = threading.local()
         self.lookup: Callable[[str], Native] = _nothing_is_named
         """From the name of a handle to its native object; the session sets it. Serves `Late`."""
 
@@ -118,7 +131,7 @@ class Adapter:
 
     def start(self) -> None:
         """Begin an example: forget recorded events and put the implementation's global modes back to their defaults."""
-        self._local = threading.local()
+        self._events.clear()
 
     def version(self) -> str:
         """The version of the implementation, as installed."""
@@ -502,11 +515,6 @@ class Adapter:
         if isinstance(item, tuple):
             return tuple(self._resolve(names, part) for part in item)
         return item
-
-
-def acts() -> Iterator[str]:
-    """The names of the acts, in the order of the contract."""
-    return iter(ACTS)
 
 
 def _nothing_is_named(name: str) -> Native:

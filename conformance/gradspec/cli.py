@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except click.ClickException as error:
         status = _told(error.format_message(), WRONG_USAGE)
     except GradspecError as error:
-        status = _told(str(error), getattr(error, "status", WRONG_USAGE))
+        status = _told(str(error), error.status)
     except (KeyboardInterrupt, click.Abort):
         status = _told("interrupted", INTERRUPTED)
     except BrokenPipeError:  # the reader of our output has seen enough

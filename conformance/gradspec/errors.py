@@ -5,10 +5,7 @@ Imports nothing but the standard library, so that every other module may import 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pathlib import PurePath
+from pathlib import PurePath
 
 ERROR_KINDS: tuple[str, ...] = (
     "graph_freed",
@@ -41,6 +38,9 @@ class GradspecError(Exception):
         path: the file where it is wrong, as it should be shown.
         line: the line in that file, counted from 1.
     """
+
+    status = 2
+    """The exit status of a process that ends with it."""
 
     def __init__(self, message: str, *, path: str | PurePath | None = None, line: int | None = None) -> None:
         # All three go to Exception.__init__ so that the error survives pickling between xdist workers.

@@ -14,10 +14,9 @@ import threading
 import traceback
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-if TYPE_CHECKING:
-    from gradspec.spec import Clause
+from gradspec.spec import Clause
 
 LONGEST_MESSAGE = 500
 # Redirecting stdout and catching warnings change the state of the process: one example at a time.

@@ -199,7 +199,7 @@ def _suite_item(item: pytest.Item) -> tuple[SuiteTest, str] | None:
 
 def _refuse(config: pytest.Config, error: GradspecError) -> NoReturn:
     """End a run that cannot begin; a worker leaves the word to the process that started it."""
-    status = getattr(error, "status", 2)
+    status = error.status
     if hasattr(config, "workeroutput"):
         config.workeroutput[_REFUSED] = [status, str(error)]
     if RUN in config.stash:
@@ -444,7 +444,7 @@ class _Gatherer:
 
                 write_record(path, gathered.record)
         except GradspecError as error:  # no usage error can be raised here any more
-            status = getattr(error, "status", pytest.ExitCode.USAGE_ERROR)
+            status = pytest.ExitCode.USAGE_ERROR if error.status == WRONG_USAGE else error.status
             pytest.exit(f"gradspec: {error}", returncode=status)
         if not gathered.record["conforms"] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

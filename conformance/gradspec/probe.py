@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
-from gradspec.adapter import Adapter
+from gradspec.adapter import OPTIONAL, Adapter
 from gradspec.adapters import CouldNotStart, guarded, load_adapter
 from gradspec.errors import GradspecError
 from gradspec.programs.operations import OPERATIONS
@@ -76,8 +76,6 @@ def declarations(adapter: Adapter, argument: str) -> dict[str, Any]:
             raise GradspecError(f"{argument}: {name} is {type(data[name]).__name__}, not a text")
     if not data["name"]:
         raise GradspecError(f"{argument}: the adapter has no name: give its class an attribute `name`")
-    from gradspec.session import OPTIONAL  # noqa: PLC0415 - the session needs more than the child should load first
-
     _known(argument, "operations", data["operations"], OPERATIONS)
     _known(argument, "keywords", data["keywords"], OPTIONAL)
     return data
@@ -151,7 +149,7 @@ def _answer(argument: str) -> dict[str, Any]:
         return {"declared": declarations(load_adapter(argument), argument)}
     except GradspecError as error:
         return {
-            "status": getattr(error, "status", 2),
+            "status": error.status,
             "message": error.message,
             "path": error.path,
             "line": error.line,

@@ -27,7 +27,6 @@ from gradspec.report.record import Record, write_record
 
 __all__ = ["Progress", "check", "check_writable", "default_jobs", "run"]
 
-INTERRUPTED = 130
 _ENVIRONMENT = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTEST_XDIST_AUTO_NUM_WORKERS")
 
 

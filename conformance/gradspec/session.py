@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from gradspec.adapter import ACTS, ActInfo, Adapter, Native, Unsupported, Value
+from gradspec.adapter import ACTS, OPTIONAL, ActInfo, Adapter, Native, Unsupported, Value
 from gradspec.behaviour import Act, Behaviour, Late, Ref
 from gradspec.judge import Judge
 from gradspec.wire import bounded, encode, encode_act
@@ -120,8 +120,7 @@ class Session(Adapter):
     @contextlib.contextmanager
     def warnings(self) -> Iterator[Caught]:
         """Collect the kinds of warning of the acts inside (feature `warnings`)."""
-        caught, self._caught = Caught(), None
-        self._caught = caught
+        caught = self._caught = Caught()
         try:
             yield caught
         finally:
@@ -139,8 +138,9 @@ class Session(Adapter):
             if key not in info.defaults or (value is not info.defaults[key] and value != info.defaults[key])
         }
         for key in given:
-            if info.name != "apply" and f"{info.name}.{key}" in OPTIONAL and f"{info.name}.{key}" not in self.keywords:
-                raise Unsupported(f"keyword {info.name}.{key}")
+            keyword = f"{info.name}.{key}"
+            if keyword in OPTIONAL and keyword not in self.keywords:
+                raise Unsupported(f"keyword {keyword}")
         noted = tuple(sorted((key, _noted(value)) for key, value in given.items()))
         step = Act(info.name, tuple(_noted(a) for a in arguments), noted)
         method = getattr(self.adapter, info.name)
@@ -292,23 +292,6 @@ class Session(Adapter):
         self._guarded(ActInfo(name, "none", {}), call, arguments, {})
         self.trace.append(Step(step))
 
-
-OPTIONAL = frozenset(
-    {
-        "backward.retain_graph",
-        "backward.create_graph",
-        "backward.inputs",
-        "backward_many.retain_graph",
-        "backward_many.create_graph",
-        "backward_many.inputs",
-        "gradients.retain_graph",
-        "gradients.create_graph",
-        "gradients.allow_unused",
-        "gradients.materialize",
-        "tensor.requires_grad",
-    }
-)
-"""Keywords that an implementation may lack; it declares those it takes."""
 
 _PREFIXES = {"tensor": "x", "grad": "g", "detach": "d", "register_hook": "hook", "gradients": "g", "vjp": "g"}
 

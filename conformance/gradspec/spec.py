@@ -9,12 +9,13 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradspec._cards import (
     CLAUSE_ID,
@@ -34,9 +35,6 @@ from gradspec._cards import (
     wording,
 )
 from gradspec.errors import GradspecError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "Clause",

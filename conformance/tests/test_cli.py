@@ -55,7 +55,11 @@ def test_bad_input_is_one_line_and_status_2(capfd: pytest.CaptureFixture[str], a
 
 
 def test_a_case_that_is_none_is_told_with_its_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for text, said in (("{", "the case is not JSON"), ("[]", "a case is an object"), ('{"program": {}}', "a program has inputs")):
+    for text, said in (
+        ("{", "the case is not JSON"),
+        ("[]", "a case is an object"),
+        ('{"program": {}}', "a program has inputs"),
+    ):
         (tmp_path / "c.json").write_text(text, encoding="utf-8")
         status, _, err = command(capfd, "check", "--clause", "RETAIN-01", "--case", str(tmp_path / "c.json"))
         assert status == 2

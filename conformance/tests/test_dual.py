@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from gradspec.programs import dual
 from gradspec.programs.forward import evaluate
 from gradspec.programs.program import Input, Program, Root, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SUM = (("dim", None), ("keepdim", False))
 

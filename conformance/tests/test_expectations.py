@@ -5,16 +5,14 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 from gradspec.errors import GradspecError
 from gradspec.programs.program import Case
 from gradspec.report import expectations
 from gradspec.report.expectations import Entry, Expectations, check_divergences, load_expectations
-
-if TYPE_CHECKING:
-    from gradspec.spec import Spec
+from gradspec.spec import Spec
 
 HEAD = "gradspec-expectations: 1\n"
 GOOD = """\

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,6 @@ from gradspec.programs import differences, dual, oracles
 from gradspec.programs.forward import Array, evaluate
 from gradspec.programs.operations import OPERATIONS, Shape
 from gradspec.programs.program import Input, Program, Root, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 KINDS = ("ordinary", "0-d", "zero-size", "broadcast")
 COMPLEX = tuple(name for name, row in OPERATIONS.items() if row.complex and name != "complex")

@@ -12,10 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from gradspec.adapter import ACTS, Adapter, Unsupported, Value
+from gradspec.adapter import ACTS, OPTIONAL, Adapter, Unsupported, Value
 from gradspec.behaviour import Act, Behaviour, Late, Ref, behaviour
 from gradspec.report import first_violation
-from gradspec.session import OPTIONAL, Handle, Misuse, NativeError, Session
+from gradspec.session import Handle, Misuse, NativeError, Session
 from gradspec.wire import MAX_TEXT
 
 

@@ -8,9 +8,10 @@ import random
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -24,11 +25,7 @@ from gradspec.programs.operations import OPERATIONS, REAL
 from gradspec.programs.program import Case, Input, Program, Root, Step
 from gradspec.programs.strategies import graphs
 from hypothesis import HealthCheck, Phase, Verbosity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from hypothesis.strategies import SearchStrategy
+from hypothesis.strategies import SearchStrategy
 
 LINTS: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("lints.py")))
 PROGRAMS = Path(strategies.__file__).parent

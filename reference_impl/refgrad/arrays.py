@@ -6,12 +6,10 @@ same name in `ops` when it is: the two sets take the same arguments.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 abs, log, sin, cos, sign = np.absolute, np.log, np.sin, np.cos, np.sign
 matmul, reshape, stack = np.matmul, np.reshape, np.stack

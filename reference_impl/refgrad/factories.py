@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from . import arrays, dtypes, ops
 from .errors import BadArgumentError, BadShapeError, BadTypeError
 from .quiet import hush, restore
 from .record import wrap
 from .tensor import Tensor, alias, check_differentiable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 
 def finished(data: NDArray[Any], requires_grad: bool, device: Any = None) -> Tensor:

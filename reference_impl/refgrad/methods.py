@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from . import dtypes, engine, ops, views
 from .errors import BadTypeError
 from .tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FUNCTIONS = [
     "abs",

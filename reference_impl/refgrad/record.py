@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,6 @@ from .tape import (
     versions_of,
 )
 from .tensor import Tensor, alias
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _tensor = Tensor.__new__
 _node = Node.__new__

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Callable
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .errors import (
     BadGradDtypeError,
@@ -27,11 +30,6 @@ from .modes import state
 from .tape import Node, Watch, first_use, next_order, node_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
-    from numpy.typing import NDArray
-
     from .tape import AccumulateGrad
     from .views import View
 

@@ -9,8 +9,9 @@ saved of the old value is a copy and stays right.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +23,6 @@ from .quiet import hush, restore
 from .record import record, recording, wrap
 from .tape import edge_of, vjp
 from .tensor import Tensor, alias, bump, shared_counter, watch_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class View:

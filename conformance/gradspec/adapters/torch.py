@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 from collections.abc import Mapping
 
@@ -26,6 +25,7 @@ _RUNTIME_ERRORS: Mapping[str, str] = {
     r"modified by an inplace operation": "modified_in_place",
     r"non-leaf": "not_leaf",
 }
+
 
 class Torch(TorchLike):
     """torch as installed."""
@@ -59,9 +59,3 @@ class Torch(TorchLike):
             "deprecated": isinstance(warning, FutureWarning | DeprecationWarning),
         }
         return frozenset(kind for kind, holds in told.items() if holds)
-
-
-def origin() -> str:
-    """Whose module answers to `import torch`: a distribution's name, or where it came from."""
-    owners = importlib.metadata.packages_distributions().get("torch", [])
-    return owners[0] if owners else str(torch.__file__)

@@ -14,8 +14,9 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradspec.adapter import Adapter, Native, Value
+from gradspec.adapter import OPTIONAL, Adapter, Native, Value
 from gradspec.behaviour import Behaviour
+from gradspec.errors import ERROR_KINDS
 from gradspec.programs.operations import OPERATIONS
 
 
@@ -49,27 +50,7 @@ OWN_CALLS: Mapping[str, Callable[..., Any]] = {
 """Operations that are not called as `namespace.name(*operands, **attributes)`."""
 
 
-REFUSALS = frozenset(
-    {
-        "graph_freed",
-        "not_scalar",
-        "not_real",
-        "nothing_requires_grad",
-        "bad_seed_shape",
-        "bad_seed_dtype",
-        "wrong_seed_count",
-        "empty_inputs",
-        "bad_grad_shape",
-        "bad_grad_dtype",
-        "self_grad",
-        "not_requiring_grad",
-        "modified_in_place",
-        "not_leaf",
-        "unreachable_input",
-        "bad_shape",
-        "bad_argument",
-    }
-)
+REFUSALS = frozenset(ERROR_KINDS) - {"bad_type"}
 """The kinds that a RuntimeError or ValueError may stand for where nothing more is known of it."""
 
 
@@ -106,21 +87,7 @@ class TorchLike(Adapter):
         }
     )
     operations = frozenset(OPERATIONS)
-    keywords = frozenset(
-        {
-            "backward.retain_graph",
-            "backward.create_graph",
-            "backward.inputs",
-            "backward_many.retain_graph",
-            "backward_many.create_graph",
-            "backward_many.inputs",
-            "gradients.retain_graph",
-            "gradients.create_graph",
-            "gradients.allow_unused",
-            "gradients.materialize",
-            "tensor.requires_grad",
-        }
-    )
+    keywords = OPTIONAL
     max_rank = 4
     dtypes = ("float64", "float32", "complex128", "complex64", "int64", "bool")
 
@@ -130,7 +97,6 @@ class TorchLike(Adapter):
 
     def start(self) -> None:
         super().start()
-        self._events.clear()
         self.ns.set_grad_enabled(True)
 
     def version(self) -> str:

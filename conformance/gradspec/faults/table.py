@@ -34,6 +34,7 @@ from gradspec.qualify import qualify
 from gradspec.session import Session
 from gradspec.spec import Clause, Spec, load_spec
 from gradspec.suite.support import suite_tests
+from gradspec.wire import bounded
 
 CONTROL = "control"
 """The name of the row in which nothing is wrong."""
@@ -184,7 +185,10 @@ def named(name: str) -> Fault:
 
 
 def _task(name: str, examples: int, beside: int | None, answer: Connection) -> None:
-    answer.send(observed(named(name), examples, beside))
+    try:
+        answer.send((*observed(named(name), examples, beside), ""))
+    except Exception as error:  # noqa: BLE001 - the suite itself failed: one row, not the run
+        answer.send(({}, [], 0, bounded(f"{type(error).__name__}: {error}".replace("\n", " "))))
 
 
 def kill_table(
@@ -250,8 +254,8 @@ def _ready(running: Mapping[Connection, tuple[Fault, SpawnProcess, float]]) -> l
 def _row(fault: Fault, connection: Connection, process: SpawnProcess, seconds: float, spec: Spec) -> Row:
     row = Row(fault.name, fault.title, fault.source, fault.clauses, seconds=round(seconds, 1))
     try:
-        failed, unqualified, judged = connection.recv() if connection.poll() else ({}, [], 0)
-        error = "" if judged else f"it took more than {PATIENCE:.0f} s"
+        late: tuple[dict[str, int], list[str], int, str] = {}, [], 0, f"it took more than {PATIENCE:.0f} s"
+        failed, unqualified, judged, error = connection.recv() if connection.poll() else late
     except EOFError:
         process.join()
         failed, unqualified, judged, error = {}, [], 0, f"its process ended with exit status {process.exitcode}"

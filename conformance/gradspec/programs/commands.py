@@ -45,7 +45,6 @@ def slot_lives(offered: Capabilities) -> st.SearchStrategy[Case]:
     ("backward",) runs the program again on the same leaves and walks back; ("forward",) runs it only; ("read", leaf);
     ("clear", leaf); ("assign", leaf, numbers); ("use", leaf) makes a new consumer of the leaf and drops it.
     """
-
     programs = graphs(exact=True, apart=True)(offered)
 
     @st.composite

@@ -8,17 +8,13 @@ Imports `forward.py` only, so that a mistake in the tangent rules cannot reach h
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from gradspec.programs.forward import Array, Kink, feeding, inputs, run, seeds
 from gradspec.programs.operations import OPERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gradspec.programs.program import Program
+from gradspec.programs.program import Program
 
 __all__ = ["STEP", "Kink", "difference_estimates", "difference_gradients", "difference_pushforward"]
 

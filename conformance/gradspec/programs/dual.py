@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gradspec.programs.forward import FORWARD, Array, Kink, evaluate, feeding, inputs, run, seeds
 from gradspec.programs.operations import OPERATIONS, Attributes
-
-if TYPE_CHECKING:
-    from gradspec.programs.program import Program
+from gradspec.programs.program import Program
 
 __all__ = ["DUAL", "Dual", "Kink", "Tangents", "expected_gradients", "jacobian", "pushforward", "tangents", "vjp"]
 

@@ -8,23 +8,20 @@ Source of the semantics: the documentation of the torch functions of the same na
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gradspec.programs.operations import OPERATIONS, Shape
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gradspec.programs.program import Program, Scalar
+from gradspec.programs.program import Program, Scalar
 
 Array = NDArray[Any]
 Pieces = tuple[Array, ...]
 
 
-class Kink(ValueError):  # noqa: N818 - the name of the thing that was met
+class Kink(ValueError):
     """An oracle refuses: the program is not differentiable at this point; the message names the operation."""
 
 

@@ -7,20 +7,17 @@ second opinion. Neither contains a tape: gradients come from dense Jacobians of 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gradspec.programs import differences, dual
 from gradspec.programs.forward import Array, Kink, evaluate, feeding, seeds
 from gradspec.programs.operations import OPERATIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from gradspec.programs.program import Program, Step
+from gradspec.programs.program import Program, Step
 
 DUAL_NUMBERS = "dual numbers"
 CENTRAL_DIFFERENCES = "central differences"

@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import best_match
+from jsonschema.exceptions import ValidationError, best_match
 from referencing import Registry, Resource
-
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
 FORMATS = ("case", "trace", "expectations-1", "record-1")

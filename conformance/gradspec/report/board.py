@@ -10,7 +10,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from types import TracebackType
+from typing import Any, Self, TextIO
 
 from rich import box
 from rich.console import Console
@@ -18,14 +19,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gradspec.report.expectations import Expectations
 from gradspec.report.failures import failure_lines
 from gradspec.report.verdicts import FAILURES, STOPPED, VERDICTS, outcome
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-    from gradspec.report.expectations import Expectations
-    from gradspec.spec import Spec
+from gradspec.spec import Spec
 
 Entry = Mapping[str, Any]
 

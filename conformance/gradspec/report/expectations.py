@@ -15,25 +15,23 @@ is one GradspecError with file and line.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
+from jsonschema.exceptions import ValidationError
 
 from gradspec._cards import nearest, wording
 from gradspec.errors import GradspecError
 from gradspec.programs.program import Case, MalformedCase
 from gradspec.report import first_violation
+from gradspec.spec import Spec
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Mapping
-
-    from jsonschema.exceptions import ValidationError
-
     from gradspec.engine import Expected
-    from gradspec.spec import Spec
 
 SHIPPED = Path(__file__).resolve().parents[1] / "adapters" / "expectations"
 _SHIPPED = "shipped:"

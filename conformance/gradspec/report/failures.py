@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from gradspec.programs.program import Case, Input, MalformedCase, Program, Root
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 MAX_LINES = 6
 MAX_WIDTH = 100

@@ -18,18 +18,16 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradspec import __version__
+from gradspec.adapter import Adapter
 from gradspec.errors import GradspecError
 from gradspec.report import first_violation
+from gradspec.report.expectations import Expectations
 from gradspec.report.failures import replay_line
 from gradspec.report.verdicts import Declarations, Judgement, Lost, judge_run
-
-if TYPE_CHECKING:
-    from gradspec.adapter import Adapter
-    from gradspec.report.expectations import Expectations
-    from gradspec.spec import Spec
+from gradspec.spec import Spec
 
 Record = dict[str, Any]
 

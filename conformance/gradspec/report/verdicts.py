@@ -9,15 +9,12 @@ import collections
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradspec.adapter import ACTS
-
-if TYPE_CHECKING:
-    from gradspec._cards import Clause
-    from gradspec.adapter import Adapter
-    from gradspec.report.expectations import Entry, Expectations
-    from gradspec.spec import Spec
+from gradspec._cards import Clause
+from gradspec.adapter import ACTS, Adapter
+from gradspec.report.expectations import Entry, Expectations
+from gradspec.spec import Spec
 
 Row = Mapping[str, Any]
 
@@ -42,7 +39,6 @@ FAILURES = frozenset({"crashed", "timed_out", "failed"})
 UNDECLARED = frozenset({"unsupported", "pending", "untested"})
 """Verdicts of clauses that nothing is claimed of: they count in the total only."""
 
-REQUIREMENTS = ("MUST", "SHOULD", "MAY", "TORCH")
 STOPPED = "the run was stopped before it"
 """The reason of clauses that an interrupted run did not come to."""
 

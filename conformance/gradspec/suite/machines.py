@@ -9,11 +9,8 @@ from __future__ import annotations
 from gradspec.programs.operations import OPERATIONS
 from gradspec.programs.program import Case, Program
 from gradspec.session import Session
-from gradspec.suite.running import Run, apply_steps, build, close
-from gradspec.suite.support import Array, holds, may_refuse, refused, show, tensor, to_array
-
-Slots = dict[int, Array | None]
-
+from gradspec.suite.running import Run, Slots, again, build, close, plus
+from gradspec.suite.support import holds, may_refuse, refused, show, tensor, to_array
 
 # -- graph lifetime --------------------------------------------------------------------------------
 
@@ -77,10 +74,10 @@ def slots_follow(impl: Session, case: Case, *, empty: str, clear: str, assign: s
     for command in case.commands:
         name, leaf = command[0], command[1] if len(command) > 1 else -1
         if name == "backward":
-            _again(run).backward()
+            again(run).backward()
             # a pass after a clear or an assignment is judged for that clause, any other for accumulation
             last = {n: why if why in (clear, assign) else add for n, why in last.items()}
-            model = {n: _sum(held, single[n]) for n, held in model.items()}
+            model = plus(model, single)
         elif name == "clear":
             impl.set_grad(run.handles[leaf], None)
             model[leaf], last[leaf] = None, clear
@@ -97,29 +94,16 @@ def slots_follow(impl: Session, case: Case, *, empty: str, clear: str, assign: s
 
 def _use(run: Run, name: str, leaf: int) -> None:
     if name == "forward":
-        run.impl.release(*_again(run).handles[len(run.program.inputs) :])
+        run.impl.release(*again(run).handles[len(run.program.inputs) :])
     elif name == "use":
         run.impl.release(run.impl.apply("mul", run.handles[leaf], run.handles[leaf]))
     else:
         run.impl.value(run.handles[leaf])
 
 
-def _again(run: Run) -> Run:
-    """The same program, run once more on the same inputs."""
-    inputs = run.handles[: len(run.program.inputs)]
-    return Run(run.impl, run.program, apply_steps(run.impl, run.program, inputs), run.seeds)
-
-
 def _compare(impl: Session, run: Run, model: Slots, why: dict[int, str]) -> None:
     for leaf, held in model.items():
         found = run.slot(leaf)
         same = close(run.program, leaf, held, found)
-        expected = f"{run.handles[leaf]}.grad is {'None' if held is None else show(held)}"
-        seen = "None" if found is None else show(found)
-        holds(impl, why[leaf], same, expected=expected, found=seen, kind="wrong_value")
-
-
-def _sum(held: Array | None, more: Array | None) -> Array | None:
-    if held is None or more is None:
-        return more if held is None else held
-    return held + more
+        expected = f"{run.handles[leaf]}.grad is {show(held)}"
+        holds(impl, why[leaf], same, expected=expected, found=show(found), kind="wrong_value")

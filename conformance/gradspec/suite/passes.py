@@ -1,4 +1,4 @@
-"""Passes over programs: run one again, one root at a time, on leaves of another layout; what may share memory."""
+"""Passes over programs: one root at a time, with wrong seeds, on leaves of another layout; what may share memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gradspec.programs import editing
 from gradspec.programs.forward import to_array
 from gradspec.programs.program import Case, Program, Root
 from gradspec.session import Handle, Session
-from gradspec.suite.running import Run, apply_steps, build, close, equal_slots, judged, plus, times
+from gradspec.suite.running import Run, Slots, apply_steps, build, close, equal_slots, judged, plus, times
 from gradspec.suite.support import (
     Array,
     Outcome,
@@ -29,14 +29,6 @@ from gradspec.suite.support import (
     twin,
     unchanged,
 )
-
-Slots = dict[int, Array | None]
-
-
-def again(run: Run) -> Run:
-    """The same program, run once more on the same inputs and with the same seeds."""
-    inputs = run.handles[: len(run.program.inputs)]
-    return Run(run.impl, run.program, apply_steps(run.impl, run.program, inputs), run.seeds)
 
 
 def all_unchanged(
@@ -222,7 +214,7 @@ def laid(impl: Session, case: Case, *, dense: bool) -> Run:
     for given in program.inputs:
         data = to_array(given.shape, given.values, given.dtype)
         if not given.requires_grad or not data.ndim:
-            handles.append(tensor(impl, data, **({"requires_grad": True} if given.requires_grad else {})))
+            handles.append(tensor(impl, data, requires_grad=given.requires_grad))
             continue
         made = _turned(impl, data, case["turn"]) if dense else _loose(impl, data, case["turn"], gaps=case["gaps"])
         leaf = impl.detach(made)

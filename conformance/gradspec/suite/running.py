@@ -11,9 +11,13 @@ import numpy as np
 from gradspec.judge import BuildFailed, Finding, NotJudged
 from gradspec.programs import oracles
 from gradspec.programs.forward import Kink, to_array
+from gradspec.programs.operations import Shape
 from gradspec.programs.program import Case, Program, Step
 from gradspec.session import Handle, NativeError, Session
 from gradspec.suite.support import Array, array, show
+
+Slots = dict[int, Array | None]
+"""Numbers of values to what their `.grad` holds, None for an empty slot."""
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Run:
         held = self.impl.grad(self.handles[number])
         return None if held is None else array(self.impl, held)
 
-    def slots(self, numbers: Iterable[int] | None = None) -> dict[int, Array | None]:
+    def slots(self, numbers: Iterable[int] | None = None) -> Slots:
         """The slots of the given values, by default of the leaves."""
         return {n: self.slot(n) for n in (self.program.leaves if numbers is None else numbers)}
 
@@ -81,16 +85,27 @@ class Run:
 def build(impl: Session, case: Case | Program, *, passes: int = 0, charge: str = "", **keywords: Any) -> Run:
     """Build a program (of a case) and run `passes` passes over it; `charge` as in `apply_steps`."""
     program = case if isinstance(case, Program) else case.the_program
-    handles: list[Handle] = []
-    for given in program.inputs:
-        data = to_array(given.shape, given.values, given.dtype)
-        flag = {"requires_grad": True} if given.requires_grad else {}
-        handles.append(impl.tensor(data.tolist(), shape=tuple(given.shape), dtype=given.dtype, **flag))
+    handles = [_tensor(impl, i.shape, i.values, i.dtype, requires_grad=i.requires_grad) for i in program.inputs]
     run = Run(impl, program, apply_steps(impl, program, handles, charge), [])
-    run.seeds = [None if r.seed is None else seed_tensor(impl, program, r.value, r.seed) for r in program.roots]
+    shapes, dtypes = program.shapes(), program.dtypes()
+    run.seeds = [
+        None if r.seed is None else _tensor(impl, shapes[r.value], r.seed, dtypes[r.value]) for r in program.roots
+    ]
     for _ in range(passes):
         run.backward(**keywords)
     return run
+
+
+def _tensor(impl: Session, shape: Shape, numbers: Sequence[Any], dtype: str, *, requires_grad: bool = False) -> Handle:
+    data = to_array(shape, numbers, dtype)
+    handle: Handle = impl.tensor(data.tolist(), shape=tuple(shape), dtype=dtype, requires_grad=requires_grad)
+    return handle
+
+
+def again(run: Run) -> Run:
+    """The same program, run once more on the same inputs and with the same seeds."""
+    inputs = run.handles[: len(run.program.inputs)]
+    return Run(run.impl, run.program, apply_steps(run.impl, run.program, inputs), run.seeds)
 
 
 def apply_steps(impl: Session, program: Program, inputs: Sequence[Handle], charge: str = "") -> list[Handle]:
@@ -118,23 +133,7 @@ def apply_steps(impl: Session, program: Program, inputs: Sequence[Handle], charg
     return handles
 
 
-def seed_tensor(impl: Session, program: Program, value: int, numbers: Sequence[Any]) -> Handle:
-    """A tensor of the shape and dtype of a value, with the given elements."""
-    shape, dtype = program.shapes()[value], program.dtypes()[value]
-    data = to_array(shape, numbers, dtype)
-    handle: Handle = impl.tensor(data.tolist(), shape=tuple(shape), dtype=dtype)
-    return handle
-
-
-def judged(
-    impl: Session,
-    clause: str,
-    run: Run,
-    found: dict[int, Array | None],
-    *,
-    both: bool = False,
-    leaves: bool = True,
-) -> None:
+def judged(impl: Session, clause: str, run: Run, found: Slots, *, both: bool = False, leaves: bool = True) -> None:
     """The gradients of the values that reach a root are those of the oracles.
 
     Args:
@@ -153,13 +152,12 @@ def judged(
     except Kink:
         raise NotJudged("kink: the oracle refuses") from None
     if not verdict.agrees:
-        what = f"{run.handles[verdict.value or 0]}.grad is "
-        expected = what + ("None" if verdict.expected is None else show(verdict.expected))
-        seen = "None" if verdict.found is None else show(verdict.found)
-        impl.judge.report(Finding(clause, "wrong_value", expected, seen, verdict.oracle, verdict.other))
+        expected = f"{run.handles[verdict.value or 0]}.grad is {show(verdict.expected)}"
+        finding = Finding(clause, "wrong_value", expected, show(verdict.found), verdict.oracle, verdict.other)
+        impl.judge.report(finding)
 
 
-def judged_values(impl: Session, clause: str, run: Run, found: dict[int, Array | None]) -> None:
+def judged_values(impl: Session, clause: str, run: Run, found: Slots) -> None:
     """Gradients of any tracked values are those of the oracles, and None where no root is reached."""
     reached = run.program.reached()
     for number, gradient in found.items():
@@ -171,16 +169,14 @@ def judged_values(impl: Session, clause: str, run: Run, found: dict[int, Array |
     judged(impl, clause, run, {n: g for n, g in found.items() if n in reached}, leaves=False)
 
 
-def equal_slots(
-    impl: Session, clause: str, expected: dict[int, Array | None], found: dict[int, Array | None], program: Program
-) -> None:
+def equal_slots(impl: Session, clause: str, expected: Slots, found: Slots, program: Program) -> None:
     """Two readings of slots agree: equal where the program is exact, within its tolerance otherwise."""
     impl.judge.asserted(clause)
     for number, wanted in expected.items():
         seen = found[number]
         if not close(program, number, wanted, seen):
-            text = f"{program.names()[number]}.grad is {'None' if wanted is None else show(wanted)}"
-            impl.judge.report(Finding(clause, "wrong_value", text, "None" if seen is None else show(seen)))
+            text = f"{program.names()[number]}.grad is {show(wanted)}"
+            impl.judge.report(Finding(clause, "wrong_value", text, show(seen)))
 
 
 def close(program: Program, number: int, wanted: Array | None, seen: Array | None) -> bool:
@@ -198,12 +194,12 @@ def close(program: Program, number: int, wanted: Array | None, seen: Array | Non
     return bool(np.allclose(seen, wanted, rtol=8 * within.rtol, atol=8 * within.atol, equal_nan=True))
 
 
-def times(k: float, slots: dict[int, Array | None]) -> dict[int, Array | None]:
+def times(k: float, slots: Slots) -> Slots:
     """Every slot times `k`."""
     return {n: None if g is None else k * g for n, g in slots.items()}
 
 
-def plus(a: dict[int, Array | None], b: dict[int, Array | None]) -> dict[int, Array | None]:
+def plus(a: Slots, b: Slots) -> Slots:
     """Slot by slot the sum; None counts as nothing."""
     return {n: b[n] if g is None else g if b[n] is None else g + b[n] for n, g in a.items()}
 

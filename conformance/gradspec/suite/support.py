@@ -95,7 +95,7 @@ def tensor(impl: Session, data: Array, **keywords: Any) -> Handle:
 
 
 def show(data: Any) -> str:
-    """An array, value or other finding as a short literal."""
+    """An array, a value, None or another finding as a short literal."""
     if isinstance(data, Value):
         data = as_array(data)
     if isinstance(data, np.ndarray | np.generic):

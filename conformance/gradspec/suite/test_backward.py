@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gradspec.programs import editing, memory, special
+from gradspec.programs.program import Case
 from gradspec.programs.special import losses
 from gradspec.programs.strategies import graphs, numbers, one_of
+from gradspec.session import Session
 from gradspec.suite import passes
-from gradspec.suite.running import build, equal_slots, judged, judged_values, plus, times
+from gradspec.suite.running import again, build, equal_slots, judged, judged_values, plus, times
 from gradspec.suite.support import (
     array,
     clause,
@@ -27,10 +28,6 @@ from gradspec.suite.support import (
     unchanged,
     values,
 )
-
-if TYPE_CHECKING:
-    from gradspec.programs.program import Case
-    from gradspec.session import Session
 
 
 @clause("BACKWARD-01")
@@ -140,7 +137,7 @@ def test_passes_add_up(impl: Session, case: Case) -> None:
     """After k forwards and backwards over the same leaves each slot holds k times the gradient of one."""
     single, run = build(impl, case, passes=1), build(impl, case, passes=1)
     for _ in range(case["passes"] - 1):
-        passes.again(run).backward()
+        again(run).backward()
     equal_slots(impl, "BACKWARD-11", times(case["passes"], single.slots()), run.slots(), run.program)
 
 
@@ -233,7 +230,7 @@ def test_a_leaf_may_be_the_root(impl: Session, case: Case) -> None:
 def test_inputs_restricts_accumulation(impl: Session, case: Case) -> None:
     """A pass with inputs= adds to the listed leaves what a full pass would, and to no other leaf."""
     full, run = build(impl, case, passes=1), build(impl, case, passes=case["before"])
-    before, second = run.slots(), passes.again(run)
+    before, second = run.slots(), again(run)
     listed = [*case["chosen"], case["inner"]] if case["both"] else case["chosen"]
     second.backward(inputs=[second.handles[n] for n in listed])
     after = plus(before, full.slots())
@@ -320,7 +317,7 @@ def test_accumulation_is_in_place(impl: Session, case: Case) -> None:
     """A second pass adds into the tensor and the memory of each slot that was filled, and keeps its strides."""
     run = build(impl, case, passes=1)
     before = passes.held(run)
-    passes.again(run).backward()
+    again(run).backward()
     passes.kept_in_place(impl, "BACKWARD-25", run, before)
 
 
@@ -371,7 +368,7 @@ def test_zeros_and_none_are_the_same_start(impl: Session, case: Case) -> None:
         impl.set_grad(empty.handles[number], None)
     for run in (empty, zeroed):
         for _ in range(case["passes"]):
-            passes.again(run).backward()
+            again(run).backward()
     equal_slots(impl, "BACKWARD-28", empty.slots(reached), zeroed.slots(reached), zeroed.program)
 
 
@@ -524,7 +521,7 @@ def test_a_seed_keeps_its_values(impl: Session, case: Case) -> None:
     run = passes.share_seed(build(impl, case))
     before = values(impl, run.seeds)
     for _ in range(case["passes"]):
-        passes.again(run).backward()
+        again(run).backward()
     passes.all_unchanged(impl, "BACKWARD-44", before, run.seeds, "seed")
 
 
@@ -534,7 +531,7 @@ def test_sums_are_exact_through_views(impl: Session, case: Case) -> None:
     """Over k passes, each with a new seed, leaves that meet through views receive k times the gradient of one."""
     single, run = build(impl, case, passes=1), build(impl, case)
     for _ in range(case["passes"]):
-        passes.share_seed(passes.again(run)).backward()
+        passes.share_seed(again(run)).backward()
     judged(impl, "BACKWARD-49", single, single.slots())
     equal_slots(impl, "BACKWARD-49", times(case["passes"], single.slots()), run.slots(), run.program)
 
@@ -561,7 +558,7 @@ def test_use_of_a_leaf_leaves_its_slot_alone(impl: Session, case: Case) -> None:
     before = values(impl, [impl.grad(leaf) for leaf in run.leaves])
     if case["dropped"]:
         run.release_others()
-    values(impl, passes.again(run).handles)
+    values(impl, again(run).handles)
     passes.all_unchanged(impl, "BACKWARD-46", before, [impl.grad(leaf) for leaf in run.leaves], "the slot of leaf")
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +15,6 @@ from ..quiet import hush, restore
 from ..record import record, wrap
 from ..tape import vjp
 from ..tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def tensor_of(x: Any) -> Tensor:

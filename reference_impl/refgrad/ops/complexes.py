@@ -6,19 +6,16 @@ conjugate of f' (VALUE-49).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from .. import arrays
 from ..errors import BadArgumentError, BadShapeError
 from ..record import record, recording, wrap
 from ..tape import vjp
+from ..tensor import Tensor
 from ..views import view_of
 from .common import tensor_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..tensor import Tensor
 
 
 def complex(real: Tensor, imag: Tensor) -> Tensor:

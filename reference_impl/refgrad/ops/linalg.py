@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +12,8 @@ from ..modes import state
 from ..quiet import hush, restore
 from ..record import record_two, wrap
 from ..tape import vjp
+from ..tensor import Tensor
 from .common import mismatch, operands, tensor_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..tensor import Tensor
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,6 @@ from ..record import record, record_two, recording, wrap
 from ..tape import vjp
 from ..tensor import Tensor
 from .common import cast, floating, mismatch, operands, tensor_of, unary
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 ndarray = np.ndarray
 

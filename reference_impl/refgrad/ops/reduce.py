@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,12 +13,8 @@ from ..errors import BadArgumentError
 from ..quiet import hush, restore
 from ..record import record, recording, wrap
 from ..tape import vjp
+from ..tensor import Tensor
 from .common import axes_of, axis_of, cast, tensor_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..tensor import Tensor
 
 
 def sum(input: Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:

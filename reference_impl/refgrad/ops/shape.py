@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,13 +12,9 @@ from .. import arrays
 from ..errors import BadArgumentError, BadShapeError
 from ..record import record, recording, wrap
 from ..tape import vjp
+from ..tensor import Tensor
 from ..views import view_of
 from .common import axes_of, axis_of, sizes_of, tensor_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..tensor import Tensor
 
 
 def permute(input: Tensor, *order: Any, dims: Any = None) -> Tensor:
