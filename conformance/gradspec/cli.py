@@ -200,7 +200,14 @@ def explain(clause: str) -> None:
 @command.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--json", "target", metavar="FILE", help="Write the kill table.")
-def faults(names: tuple[str, ...], *, target: str | None) -> int:
+@click.option(
+    "--beside",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="Examples of the clauses that a fault does not name.  [default: as many as of its own]",
+)
+@click.option("--jobs", metavar="N", type=click.IntRange(min=1), default=2, show_default=True, help="Faults at a time.")
+def faults(names: tuple[str, ...], *, target: str | None, beside: int | None, jobs: int) -> int:
     """Run the deliberately wrong implementations and show which clause caught each.
 
     This tests the suite, not your library.
@@ -210,4 +217,4 @@ def faults(names: tuple[str, ...], *, target: str | None) -> int:
 
     if target is not None:
         check_writable(Path(target))
-    return table.main(names, json=target)
+    return table.main(names, json=target, jobs=jobs, beside=beside)

@@ -31,6 +31,7 @@ from gradspec.faults import FAULTS
 from gradspec.faults.registry import Fault
 from gradspec.judge import BuildFailed, NotJudged
 from gradspec.qualify import qualify
+from gradspec.report.verdicts import Declarations, missing
 from gradspec.session import Session
 from gradspec.spec import Clause, Spec, load_spec
 from gradspec.suite.support import suite_tests
@@ -38,9 +39,6 @@ from gradspec.wire import bounded
 
 CONTROL = "control"
 """The name of the row in which nothing is wrong."""
-
-ALWAYS = "VALUE-61"
-"""Looked at whatever the chapter: a fault of the engine leaves the operations as they are."""
 
 PATIENCE = 600.0
 """Seconds after which a fault counts as hanging."""
@@ -81,11 +79,23 @@ class Row:
 # --- one fault ----------------------------------------------------------------------------------------------------
 
 
-def items(spec: Spec, chapters: Iterable[str], tests: Iterable[SuiteTest]) -> list[tuple[SuiteTest, str]]:
-    """What is run for faults of `chapters`: each test with each of its clauses that is neither pending nor TORCH."""
+def items(
+    spec: Spec, chapters: Iterable[str], tests: Iterable[SuiteTest], declared: Declarations | None = None
+) -> list[tuple[SuiteTest, str]]:
+    """What is run for faults of `chapters`: each test with each of its clauses that can be judged.
+
+    Pending clauses cannot, nor details of torch, nor, where `declared` is given, what it does not offer. Operations are
+    tried alone before (`qualify.py`), so that VALUE is run for its own faults only.
+    """
     wanted = set(chapters)
-    cards = {c.id for c in spec.clauses.values() if c.status != "pending" and c.requirement != "TORCH"}
-    cards = {name for name in cards if name.partition("-")[0] in wanted or name == ALWAYS}
+    cards = {
+        c.id
+        for c in spec.clauses.values()
+        if c.chapter in wanted
+        and c.status != "pending"
+        and c.requirement != "TORCH"
+        and (declared is None or not missing(c, declared))
+    }
     return [(test, name) for test in tests for name in test.clauses if name in cards]
 
 
@@ -107,7 +117,8 @@ def observed(fault: Fault, examples: int, beside: int | None = None) -> tuple[di
     without = frozenset() if qualification.void else frozenset(qualification.failed)
     offered = Capabilities.of(adapter, without=without)
     failed: dict[str, int] = {}
-    found = items(load_spec(), fault.chapters or ("GRADSLOT", "BACKWARD", "RETAIN", "VALUE"), suite_tests())
+    chapters = fault.chapters or ("GRADSLOT", "BACKWARD", "RETAIN", "VALUE")
+    found = items(load_spec(), chapters, suite_tests(), Declarations.of(adapter))
     for test, name in found:
         counter = Counter(test)
         number = examples if beside is None or name in fault.clauses else beside
@@ -345,13 +356,14 @@ def to_json(rows: Iterable[Row]) -> str:
 # --- for the command line -----------------------------------------------------------------------------------------
 
 
-def main(names: Sequence[str] = (), *, json: str | None = None, jobs: int = 2) -> int:
+def main(names: Sequence[str] = (), *, json: str | None = None, jobs: int = 2, beside: int | None = None) -> int:
     """What `gradspec faults` does: run, print, write.
 
     Args:
         names: faults; all by default.
         json: where to write the table.
         jobs: how many run at a time.
+        beside: examples of the clauses that a fault does not name; as many as of its own by default.
 
     Returns:
         0; 1 where a fault survived, the control fails, or (all faults run) a MUST clause killed none.
@@ -365,7 +377,7 @@ def main(names: Sequence[str] = (), *, json: str | None = None, jobs: int = 2) -
         state = "ok" if row.fault == CONTROL else row.error or ("SURVIVED" if row.survived else "caught")
         console.print(f"{done}/{total} {row.fault}: {state}", soft_wrap=True)
 
-    control, *rows = kill_table([CONTROL, *chosen], jobs=jobs, progress=progress)
+    control, *rows = kill_table([CONTROL, *chosen], jobs=jobs, beside=beside, progress=progress)
     console.print(render(rows))
     problems = [f"fails without any fault: {name}" for name in control.others]
     problems += [control.error] if control.error else []

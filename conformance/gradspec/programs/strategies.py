@@ -103,6 +103,38 @@ def graphs(
     return strategy
 
 
+def saving_once(**options: Any) -> CaseStrategy:
+    """Cases whose program saves a value in one operation only, any of the table, on the way to its root.
+
+    `options` are those of `graphs`. With a second saving operation on the way, a pass over a freed graph would be
+    refused by that one, whatever the first does.
+    """
+
+    def strategy(offered: Capabilities) -> st.SearchStrategy[Case]:
+        saving = [n for n in REAL if n in offered.operations and OPERATIONS[n].saves]
+        # a scalar engine takes elementwise operations only
+        taken = [n for n in saving if offered.max_rank >= 2 or OPERATIONS[n].min_rank <= offered.max_rank]
+        if not taken:
+            raise Unsupported("an operation that saves a value")
+        each = {name: graphs(saves=False, ensure=name, **options)(offered) for name in taken}
+        return st.sampled_from(taken).flatmap(each.__getitem__)
+
+    return strategy
+
+
+def ways_of_passing() -> Parameter:
+    """How a second pass is asked for: plainly, recorded, restricted to inputs, or by `gradients`, as far as offered."""
+
+    def parameter(draw: Draw, _program: Program, offered: Capabilities) -> Any:
+        ways = ["backward"]
+        ways += ["create_graph"] if "higher" in offered.features else []
+        ways += ["inputs"] if {"backward.inputs"} <= offered.features & offered.keywords else []
+        ways += ["gradients"] if "grad" in offered.features else []
+        return draw(st.sampled_from(ways))
+
+    return parameter
+
+
 def unary(*names: str) -> CaseStrategy:
     """Cases whose program is one operation of `names` on one leaf; their first derivative depends on the leaf alone."""
 

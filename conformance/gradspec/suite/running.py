@@ -62,6 +62,16 @@ class Run:
         else:
             self.impl.backward_many(self.roots, self.seeds, **keywords)
 
+    def pass_by(self, way: str) -> None:
+        """One more pass, asked for in one of the `ways_of_passing`: always one act."""
+        reached = [self.handles[n] for n in self.program.leaves if n in self.program.reached()]
+        if way == "gradients":
+            self.gradients(reached)
+        elif way == "inputs":
+            self.backward(inputs=reached)
+        else:
+            self.backward(**({"create_graph": True} if way == "create_graph" else {}))
+
     def gradients(self, inputs: Sequence[Handle], **keywords: Any) -> tuple[Handle | None, ...]:
         """The gradients of the roots for `inputs`, returned and not accumulated."""
         found: tuple[Handle | None, ...] = self.impl.gradients(self.roots, inputs, self.seeds, **keywords)

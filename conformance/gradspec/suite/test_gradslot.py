@@ -7,7 +7,7 @@ from gradspec.programs.program import Case
 from gradspec.programs.strategies import graphs, numbers, one_of, other_shape, subset_of_leaves, tracked_value
 from gradspec.session import Session
 from gradspec.suite.machines import slots_follow
-from gradspec.suite.running import build, equal_slots, judged, judged_values, times
+from gradspec.suite.running import again, build, equal_slots, judged, judged_values, times
 from gradspec.suite.support import (
     array,
     clause,
@@ -87,6 +87,18 @@ def test_a_gradient_of_another_dtype_is_refused(impl: Session, case: Case) -> No
         impl.set_grad(leaf, tensor(impl, ones(shape, "float64")))
 
 
+@clause("GRADSLOT-04")
+@given(graphs(exact=True))
+def test_a_cleared_slot_starts_from_nothing(impl: Session, case: Case) -> None:
+    """A slot that was filled and is assigned None reads None, and after the next pass the gradient of one."""
+    single, run = build(impl, case, passes=1).slots(), build(impl, case, passes=1)
+    for leaf in run.leaves:
+        impl.set_grad(leaf, None)
+        is_none(impl, "GRADSLOT-04", leaf, "None was assigned")
+    again(run).backward()
+    equal_slots(impl, "GRADSLOT-04", single, run.slots(), run.program)
+
+
 @clause("GRADSLOT-05")
 @given(graphs())
 def test_a_tensor_is_not_its_own_gradient(impl: Session, case: Case) -> None:
@@ -158,10 +170,10 @@ def test_retains_grad_tells_who_asked(impl: Session, case: Case) -> None:
     impl.retain_grad(run.handles[chosen])
     if case["early"]:
         run.backward()
-    for number, x in enumerate(run.handles):
-        flag = impl.retains_grad(x)
-        same = flag == (number == chosen)
-        holds(impl, "GRADSLOT-10", same, expected=f"{x}.retains_grad is {number == chosen}", found=flag)
+    detached = impl.detach(run.handles[chosen])
+    for x in (*run.handles, detached):
+        flag, asked = impl.retains_grad(x), x is run.handles[chosen]
+        holds(impl, "GRADSLOT-10", flag == asked, expected=f"{x}.retains_grad is {asked}", found=flag)
 
 
 @clause("GRADSLOT-11")
