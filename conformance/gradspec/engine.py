@@ -172,18 +172,9 @@ def _draw(
         except _Discarded:
             hypothesis.reject()
 
-    shrink = () if settings.stop_at_first or expected is not None else (Phase.shrink,)
-    run = hypothesis.settings(
-        max_examples=max(settings.examples, test.at_least),
-        phases=(Phase.generate, *shrink),
-        database=None,
-        deadline=None,
-        derandomize=False,
-        report_multiple_bugs=False,
-        print_blob=False,
-        verbosity=Verbosity.quiet,
-        suppress_health_check=list(HealthCheck),
-    )(hypothesis.given(strategy)(example))
+    shrinks = not settings.stop_at_first and expected is None
+    how = _hypothesis_settings(max(settings.examples, test.at_least), shrinks=shrinks)
+    run = how(hypothesis.given(strategy)(example))
     hypothesis.seed(stable_hash(f"{settings.seed}:{test.item(clause)}"))(run)
     try:
         run()
@@ -198,6 +189,20 @@ def _draw(
     except hypothesis.errors.Flaky:
         assert progress.failure is not None
         progress.failure["flaky"] = True
+
+
+def _hypothesis_settings(examples: int, *, shrinks: bool) -> hypothesis.settings:
+    return hypothesis.settings(
+        max_examples=examples,
+        phases=(Phase.generate, Phase.shrink) if shrinks else (Phase.generate,),
+        database=None,
+        deadline=None,
+        derandomize=False,
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def _confirm(test: SuiteTest, clause: str, session: Session, progress: _Progress) -> None:

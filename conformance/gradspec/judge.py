@@ -26,7 +26,7 @@ class Finding(AssertionError):
 
     Attributes:
         clause: its id. kind: what sort of failure: wrong_value, not_refused, wrong_error, twin_refused, wrong_state,
-            aliased, alive, dead, raised, nonsense.
+            aliased, alive, raised, nonsense.
         expected, found: short texts, numbers as literals.
         oracle: who says what was expected. other: what the second oracle says, where it was asked.
     """

@@ -37,6 +37,7 @@ CLASSES = ("ordinary", "0-d", "zero-size")
 _NUMBERS = (0.5, -1.25, 2.0, -0.375, 1.5, -2.25, 0.75, 3.0)
 _SEEDS = (1.0, -0.5, 0.25, 2.0, -1.5, 0.75, -0.125)
 _COMPLEX = {"float64": "complex128", "float32": "complex64"}
+_TAKE_COMPLEX = ("real", "imag", "conj")
 
 Row = tuple[tuple[Shape, ...], dict[str, Any]]
 
@@ -88,7 +89,9 @@ _ROWS: Mapping[str, tuple[Row, ...]] = {
     ),
     "squeeze": _one(((2, 1, 3), {"dim": 1}), ((1,), {"dim": 0}), ((2, 3), {"dim": 0}), ((1, 0), {"dim": 0})),
     "unsqueeze": _one(((3,), {"dim": 0}), ((2, 3), {"dim": -1}), ((), {"dim": 0}), ((0, 3), {"dim": 1})),
-    "flip": _one(((3,), {"dims": (0,)}), ((2, 3), {"dims": (0,)}), ((2, 3), {"dims": (0, 1)}), ((0, 3), {"dims": (1,)})),
+    "flip": _one(
+        ((3,), {"dims": (0,)}), ((2, 3), {"dims": (0,)}), ((2, 3), {"dims": (0, 1)}), ((0, 3), {"dims": (1,)})
+    ),
     "narrow": _one(
         ((3,), {"dim": 0, "start": 1, "length": 2}),
         ((2, 3), {"dim": 1, "start": 0, "length": 2}),
@@ -139,7 +142,12 @@ def cases_of(operation: str, dtype: str = "float64") -> list[tuple[str, Program]
     Returns:
         Class and program: one step on fixed dyadic operands that require grad, one root with an explicit seed. An
         operation with several results has a program for each of them.
+
+    Raises:
+        Unsupported: the operation makes or takes complex numbers, and no complex dtype belongs to `dtype`.
     """
+    if operation in ("complex", *_TAKE_COMPLEX) and dtype not in _COMPLEX:
+        raise Unsupported(f"a complex dtype beside {dtype}")
     found = [case for row in _rows(operation) for case in _programs(operation, dtype, *row)]
     return sorted(found, key=lambda case: CLASSES.index(case[0]))
 
@@ -177,7 +185,7 @@ def _operand(operation: str, at: int, shape: Shape, dtype: str, first: Shape, at
     if row.role(at) == "index":
         size = first[attributes["dim"]]
         return Input(shape, tuple((size - 1, 0, size - 1, 1)[n] for n in range(count)), "int64")
-    if operation in ("real", "imag", "conj"):
+    if operation in _TAKE_COMPLEX:
         return Input(shape, _pairs(_NUMBERS, count), _COMPLEX[dtype], requires_grad=True)
     numbers = itertools.islice(itertools.cycle(_NUMBERS), 3 * at, 3 * at + count)
     values = tuple(abs(n) if row.domain == "positive" else n for n in numbers)
@@ -228,7 +236,7 @@ def qualify(session: Session, capabilities: Capabilities) -> Qualification:
 def _offered(operation: str, capabilities: Capabilities) -> list[tuple[str, Program]]:
     try:
         cases = cases_of(operation, capabilities.real_dtype)
-    except (Unsupported, KeyError):  # no real dtype, or no complex one beside it
+    except Unsupported:  # no real dtype, or no complex one beside it
         return []
     return [
         (name, program)

@@ -11,6 +11,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from json import loads
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -190,7 +191,7 @@ class _Listener:
             return
         given, when = dict(report.user_properties), str(report.when)
         if when == "call" and ROW in given:
-            self._progress.done(_row_of(str(given[ROW])))
+            self._progress.done(loads(str(given[ROW])))
         elif when == DIED and report.failed:
             self._progress.lost(report.nodeid, "crashed")
 
@@ -203,13 +204,6 @@ class _Listener:
         """Keep it: without a terminal it would be lost."""
         self.internal_error = str(excrepr).strip()
         return True
-
-
-def _row_of(text: str) -> dict[str, Any]:
-    import json  # noqa: PLC0415 - a parameter of `check` has its name
-
-    row: dict[str, Any] = json.loads(text)
-    return row
 
 
 def _run_pytest(options: Options, declared: Declared, jobs: int, progress: Opener | None) -> Record:

@@ -188,6 +188,13 @@ def test_raising_comes_out_as_itself() -> None:
     assert [event[0] for event in adapter.events()] == ["before"]
 
 
+def test_events_of_one_example_are_gone_in_the_next() -> None:
+    adapter = Numbers()
+    adapter.record("seen", 1.0)
+    adapter.start()
+    assert adapter.events() == ()
+
+
 def test_a_behaviour_inside_becomes_a_callable_too() -> None:
     inner = behaviour(log_and_scale)
 
