@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from hypothesis import strategies as st
 
 from gradspec.adapter import Unsupported
@@ -21,13 +20,12 @@ from gradspec.capabilities import Capabilities
 from gradspec.engine import isolated
 from gradspec.judge import BuildFailed
 from gradspec.programs import oracles
-from gradspec.programs.forward import evaluate
 from gradspec.programs.operations import OPERATIONS, Shape
 from gradspec.programs.program import Case, Input, Program, Root, Scalar, Step
 from gradspec.report.record import Qualification
 from gradspec.session import NativeError, Session
-from gradspec.suite.running import Run, build
-from gradspec.suite.support import array, show
+from gradspec.suite.running import Run, build, right_value
+from gradspec.suite.support import show
 
 __all__ = ["CLASSES", "Qualification", "cases_of", "qualify"]
 
@@ -199,7 +197,7 @@ def _pairs(numbers: Sequence[float], count: int) -> tuple[complex, ...]:
 
 def every_case(offered: Capabilities) -> st.SearchStrategy[Case]:
     """Every declared operation, qualified or not, on every class of operands that it takes: the cases of VALUE-61."""
-    table = [(name, [p for _, p in _offered(name, offered)]) for name in offered.declared]
+    table = [(name, _walkable(name, offered)) for name in offered.declared]
     table = [(name, programs) for name, programs in table if programs]
 
     @st.composite
@@ -253,13 +251,30 @@ def _one_per_class(misfits: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     return list(first.values())
 
 
+def _walkable(operation: str, offered: Capabilities) -> list[Program]:
+    """The programs of an operation that backward can start from: all of them where seeds are offered."""
+    programs = [program for _, program in _offered(operation, offered)]
+    if "seed" in offered.features:
+        return programs
+    return [unseeded(program) for program in programs if needs_no_seed(program)]
+
+
+def needs_no_seed(program: Program) -> bool:
+    """Whether the root has one real element."""
+    root = program.roots[0].value
+    return math.prod(program.shapes()[root]) == 1 and not program.dtypes()[root].startswith("complex")
+
+
+def unseeded(program: Program) -> Program:
+    """The program with the implicit seed."""
+    return program.with_roots(Root(program.roots[0].value))
+
+
 def _misfit(session: Session, capabilities: Capabilities, program: Program) -> tuple[str, str] | None:
     """What was expected and what was found, None where the operation is right."""
-    root = program.roots[0].value
-    scalar = math.prod(program.shapes()[root]) == 1 and not program.dtypes()[root].startswith("complex")
-    seeded = "seed" in capabilities.features
+    seeded, scalar = "seed" in capabilities.features, needs_no_seed(program)
     if not seeded and scalar:
-        program = program.with_roots(Root(root))
+        program = unseeded(program)
     step = program.steps[0]
     text = f"{step.op} of {', '.join(str(program.shapes()[o]) for o in step.operands)}"
     with isolated():
@@ -278,10 +293,7 @@ def _misfit(session: Session, capabilities: Capabilities, program: Program) -> t
 
 
 def _wrong_value(run: Run, text: str) -> tuple[str, str] | None:
-    program = run.program
-    expected, found = evaluate(program)[program.roots[0].value], array(run.impl, run.root)
-    rtol = 16 * 2.0 ** (1 - oracles.DIGITS[oracles.narrowest(program)])
-    same = found.shape == expected.shape and bool(np.all(np.abs(found - expected) <= rtol * np.abs(expected)))
+    same, expected, found = right_value(run)
     return None if same else (f"{text} is {show(expected)}", show(found))
 
 

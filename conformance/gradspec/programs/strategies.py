@@ -56,14 +56,14 @@ def graphs(
         operations: names to draw from, as far as they are offered.
         exact: only operations that are exact on dyadic values.
         root: "any", "scalar" (one element) or "several" (two or more).
-        seed: "any", "implicit" or "explicit".
+        seed: "any", "implicit" or "explicit"; "any" is implicit, and any root scalar, where seeds are not offered.
         roots: fewest and most roots.
         ensure: an operation that the program contains on a recorded way to each root.
         saves: True: a step that must save a value lies on the way to the root; False: no step saves, but for the
             multiplications of `apart` and `constants`.
         views: False leaves out operations that return views.
         apart: every leaf enters through a multiplication by one, so that no gradient is a view of another.
-        frozen: some inputs may not require grad.
+        frozen: some inputs may not require grad, where that is offered.
         constants: fewest inputs that do not require grad, each multiplied into the root.
         min_leaves: fewest leaves.
         dtype: the element type; drawn from the real floating types on offer by default.
@@ -87,10 +87,15 @@ def graphs(
         if not dtypes or dtypes[0] not in offered.dtypes:
             raise Unsupported(f"dtype {dtype or 'float64 or float32'}")
 
+        # without seeds only a root of one element can be walked back from
+        seedless = seed == "any" and "seed" not in offered.features
+        kind, given = ("scalar" if seedless and root == "any" else root), ("implicit" if seedless else seed)
+        mixed = frozen and "frozen" in offered.features
+
         @st.composite
         def cases(draw: Draw) -> Case:
             builder = Builder(draw, names, offered.max_rank)
-            program = _drawn(draw, builder, steps, root, seed, roots, ensure, saves, frozen, min_leaves, dtypes)
+            program = _drawn(draw, builder, steps, kind, given, roots, ensure, saves, mixed, min_leaves, dtypes)
             program = entering_by_one(program) if apart else program
             for _ in range(constants):
                 program = times_a_constant(program, dyadics(draw, 1))
@@ -309,15 +314,21 @@ def subset_of_leaves(*, proper: bool = False, nonempty: bool = True) -> Paramete
     return parameter
 
 
-def tracked_value(*, leaves: bool = True, reached: bool | None = None) -> Parameter:
-    """The number of a value that requires grad; `reached` asks for (or against) a path to the roots."""
+def tracked_value(*, leaves: bool = True, reached: bool | None = None, roots: bool = True) -> Parameter:
+    """The number of a value that requires grad, None where there is none.
+
+    `reached` asks for (or against) a path to the roots; `leaves` and `roots` allow those.
+    """
 
     def parameter(draw: Draw, program: Program, _offered: Capabilities) -> Any:
-        flags, on_path = program.tracked(), program.reached()
+        on_path, starts = program.reached(), {root.value for root in program.roots}
         found = [
             n
-            for n, flag in enumerate(flags)
-            if flag and (leaves or n >= len(program.inputs)) and (reached is None or (n in on_path) == reached)
+            for n, flag in enumerate(program.tracked())
+            if flag
+            and (leaves or n >= len(program.inputs))
+            and (roots or n not in starts)
+            and (reached is None or (n in on_path) == reached)
         ]
         return draw(st.sampled_from(found[-50:])) if found else None
 
@@ -342,6 +353,7 @@ def with_steps(program: Program, steps: Sequence[Step], inputs: Sequence[Input] 
 def two_losses(program: Program) -> Program:
     """Two losses over the first root: its double, twice, by additions, which save nothing of their own."""
     shared, count = program.roots[0], len(program.shapes())
-    seed = shared.seed or (1.0,) * math.prod(program.shapes()[shared.value])
+    size = math.prod(program.shapes()[shared.value])
+    seed = shared.seed if shared.seed or size == 1 else (1.0,) * size
     steps = (*program.steps, *2 * [Step("add", (shared.value, shared.value))])
     return Program(program.inputs, steps, (Root(count, seed), Root(count + 1, seed)))

@@ -35,8 +35,14 @@ def all_unchanged(
     impl: Session, clause: str, before: Sequence[Value | None], tensors: Sequence[Handle | None], what: str
 ) -> None:
     """The tensors are bitwise what they were; `what` they are."""
-    for number, (held, x) in enumerate(zip(before, tensors, strict=True)):
-        unchanged(impl, clause, held, x, f"{what} {number}")
+    for held, x in zip(before, tensors, strict=True):
+        unchanged(impl, clause, held, x, f"{what} {x}")
+
+
+def slots_unchanged(impl: Session, clause: str, before: Sequence[Value | None], owners: Sequence[Handle]) -> None:
+    """The slots are bitwise what they were, None where they held nothing."""
+    for held, x in zip(before, owners, strict=True):
+        unchanged(impl, clause, held, impl.grad(x), f"{x}.grad")
 
 
 def needs_a_seed(impl: Session, clause: str, case: Case) -> None:

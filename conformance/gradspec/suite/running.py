@@ -10,7 +10,7 @@ import numpy as np
 
 from gradspec.judge import BuildFailed, Finding, NotJudged
 from gradspec.programs import oracles
-from gradspec.programs.forward import Kink, to_array
+from gradspec.programs.forward import Kink, evaluate, to_array
 from gradspec.programs.operations import Shape
 from gradspec.programs.program import Case, Program, Step
 from gradspec.session import Handle, NativeError, Session
@@ -212,6 +212,15 @@ def times(k: float, slots: Slots) -> Slots:
 def plus(a: Slots, b: Slots) -> Slots:
     """Slot by slot the sum; None counts as nothing."""
     return {n: b[n] if g is None else g if b[n] is None else g + b[n] for n, g in a.items()}
+
+
+def right_value(run: Run) -> tuple[bool, Array, Array]:
+    """Whether the first root has NumPy's value, to a few roundings of the program's dtype; expected and found."""
+    program, number = run.program, run.program.roots[0].value
+    expected, found = evaluate(program)[number], array(run.impl, run.root)
+    rtol = 16 * 2.0 ** (1 - oracles.DIGITS[oracles.narrowest(program)])
+    same = found.shape == expected.shape and bool(np.all(np.abs(found - expected) <= rtol * np.abs(expected)))
+    return same, expected, found
 
 
 def second_derivative(step: Step, x: Array) -> Array:

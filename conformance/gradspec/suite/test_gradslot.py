@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from gradspec.judge import NotJudged
 from gradspec.programs.commands import slot_lives
 from gradspec.programs.program import Case
 from gradspec.programs.strategies import graphs, numbers, one_of, other_shape, subset_of_leaves, tracked_value
 from gradspec.session import Session
 from gradspec.suite.machines import slots_follow
-from gradspec.suite.running import again, build, equal_slots, judged, judged_values, times
+from gradspec.suite.running import Slots, again, build, equal_slots, judged, judged_values, times
 from gradspec.suite.support import (
     array,
     clause,
@@ -108,6 +111,20 @@ def test_a_tensor_is_not_its_own_gradient(impl: Session, case: Case) -> None:
         impl.set_grad(leaf, leaf)
     with twin(impl, "GRADSLOT-05"):
         impl.set_grad(leaf, impl.detach(leaf))
+
+
+@clause("GRADSLOT-06")
+@given(graphs(exact=True, apart=True, filled=one_of(False, True)))
+def test_an_assigned_gradient_is_what_a_pass_adds_to(impl: Session, case: Case) -> None:
+    """A tensor assigned to a slot, empty or filled, is what the slot reads and what the next pass adds to."""
+    single, run = build(impl, case, passes=1).slots(), build(impl, case, passes=int(case["filled"]))
+    for leaf in run.leaves:
+        assigned = 3 * ones(impl.shape(leaf), impl.dtype(leaf))
+        impl.set_grad(leaf, tensor(impl, assigned))
+        equal(impl, "GRADSLOT-06", impl.grad(leaf), assigned, f"{leaf}.grad")
+    again(run).backward()
+    expected: Slots = {n: 3 * np.ones_like(g) + g for n, g in single.items() if g is not None}
+    equal_slots(impl, "GRADSLOT-06", expected, run.slots(), run.program)
 
 
 @clause("GRADSLOT-07")
@@ -273,18 +290,18 @@ def test_retain_grad_counts_once(impl: Session, case: Case) -> None:
 
 
 @clause("GRADSLOT-18")
-@given(graphs(saves=False, views=False, number=tracked_value(leaves=False, reached=True)))
+@given(graphs(saves=False, views=False, number=tracked_value(leaves=False, reached=True, roots=False)))
 def test_retain_grad_keeps_no_tensor_alive(impl: Session, case: Case) -> None:
     """A retaining tensor that nothing saved is gone once it is dropped, and the pass succeeds without it."""
     run, control = build(impl, case), build(impl, case, passes=1)
-    root = case.the_program.roots[0].value
-    dropped = case["number"] if case["number"] != root else None
-    if dropped is not None:
-        impl.retain_grad(run.handles[dropped])
-        watch = impl.watch(run.handles[dropped])
-        impl.release(*(h for n, h in enumerate(run.handles) if n not in (root, *run.program.leaves)))
-        alive = impl.alive(watch)
-        holds(impl, "GRADSLOT-18", not alive, expected="the dropped tensor is gone", found="alive", kind="alive")
+    root, dropped = case.the_program.roots[0].value, case["number"]
+    if dropped is None:
+        raise NotJudged("the program has no intermediate to drop")
+    impl.retain_grad(run.handles[dropped])
+    watch = impl.watch(run.handles[dropped])
+    impl.release(*(h for n, h in enumerate(run.handles) if n not in (root, *run.program.leaves)))
+    alive = impl.alive(watch)
+    holds(impl, "GRADSLOT-18", not alive, expected="the dropped tensor is gone", found="alive", kind="alive")
     run.backward()
     equal_slots(impl, "GRADSLOT-18", control.slots(), run.slots(), run.program)
 

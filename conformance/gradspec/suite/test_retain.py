@@ -90,6 +90,7 @@ def test_a_derivative_outlives_its_freed_graph(impl: Session, case: Case) -> Non
     """A gradient recorded by a pass that freed its graph is itself differentiable; judged by the closed form."""
     run, x = build(impl, case), case.the_program.inputs[0].values
     (slope,) = run.gradients(run.leaves, create_graph=True, retain_graph=False)
+    holds(impl, "RETAIN-05", slope is not None, expected="the leaf has a gradient", found="None")
     assert slope is not None
     (bend,) = impl.gradients([slope], run.leaves, [tensor(impl, ones(impl.shape(slope), impl.dtype(slope)))])
     seed = np.array(case.the_program.roots[0].seed or [1.0] * len(x))
