@@ -1,6 +1,5 @@
 """Engines that offer little: what they do not declare is never asked of them, and what they declare is judged."""
 
-import re
 from typing import Any
 
 import pytest
@@ -66,11 +65,12 @@ def judged_clauses(engine: type[Refgrad]) -> list[Any]:
 def test_what_is_declared_is_judged_and_holds(engine: type[Refgrad], clause_id: str) -> None:
     session = Session(engine())
     offered = Capabilities.of(session.adapter)
-    for test in suite_tests():
-        if clause_id in test.clauses:
-            row = run_item(test, clause_id, session, offered, Settings(examples=8))
-            assert row["failure"] is None, f"{row['failure']['expected']}: {row['failure']['found']}"
-            assert row["assertions"] or any(re.match("unsupported", reason) for reason in row["discards"])
+    tests = [test for test in suite_tests() if clause_id in test.clauses]
+    rows = [run_item(test, clause_id, session, offered, Settings(examples=8)) for test in tests]
+    for row in rows:
+        assert row["failure"] is None, f"{row['failure']['expected']}: {row['failure']['found']}"
+    lacking = any(reason.startswith("unsupported") for row in rows for reason in row["discards"])
+    assert lacking or any(row["assertions"] for row in rows)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
