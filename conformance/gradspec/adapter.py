@@ -73,7 +73,6 @@ OPTIONAL = frozenset(
         "gradients.create_graph",
         "gradients.allow_unused",
         "gradients.materialize",
-        "tensor.requires_grad",
     }
 )
 """Keywords that an implementation may lack; it declares those it takes."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import hashlib
+import io
 import json
 import os
 import sys
@@ -287,11 +288,20 @@ def _surprise(error: Exception) -> dict[str, Any]:
     return {"kind": "suite_error", "message": text, "expected": "the suite can judge the case", "found": text}
 
 
+class _Nowhere(io.TextIOBase):
+    """A stream that takes everything and keeps nothing."""
+
+    def write(self, text: str) -> int:
+        """Take the text."""
+        return len(text)
+
+
 @contextlib.contextmanager
 def isolated() -> Iterator[None]:
     """Put back what an implementation may change for the whole process: warnings, NumPy errors, streams, folder."""
     errors, folder, limit = np.geterr(), os.getcwd(), sys.getrecursionlimit()  # noqa: PTH109 - a plain string is put back
     streams = sys.stdout, sys.stderr
+    sys.stdout = sys.stderr = _Nowhere()  # what an implementation prints, or does to the stream, is its own affair
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -199,6 +199,8 @@ def every_case(offered: Capabilities) -> st.SearchStrategy[Case]:
     """Every declared operation, qualified or not, on every class of operands that it takes: the cases of VALUE-61."""
     table = [(name, _walkable(name, offered)) for name in offered.declared]
     table = [(name, programs) for name, programs in table if programs]
+    if not table:
+        raise Unsupported("an operation on real numbers")
 
     @st.composite
     def cases(draw: Any) -> Case:

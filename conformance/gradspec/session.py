@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from gradspec.adapter import ACTS, OPTIONAL, ActInfo, Adapter, Native, Unsupported, Value
+from gradspec.adapter import ACTS, OPTIONAL, ActInfo, Adapter, Native, Unsupported
 from gradspec.behaviour import Act, Behaviour, Late, Ref
 from gradspec.judge import Judge
+from gradspec.results import fault_of
 from gradspec.wire import bounded, encode, encode_act
 
 
@@ -178,9 +179,10 @@ class Session(Adapter):
         step, type_name = len(self.trace) + 1, type(error).__name__
         try:
             text = bounded(str(error).strip().split("\n")[0])
-        except Exception:  # noqa: BLE001 - a message that cannot even be read: an adapter must not try either
-            return NativeError(act, step, frozenset(), type_name, "(a message that cannot be read)")
-        return NativeError(act, step, self.adapter.error_kinds(error), type_name, text)
+            kinds = frozenset(kind for kind in self.adapter.error_kinds(error) if isinstance(kind, str))
+        except BaseException:  # noqa: BLE001 - a message or kinds that cannot even be read
+            return NativeError(act, step, frozenset(), type_name, "(its message or kinds cannot be read)")
+        return NativeError(act, step, kinds, type_name, text)
 
     @contextlib.contextmanager
     def _collecting(self) -> Iterator[None]:
@@ -237,11 +239,8 @@ class Session(Adapter):
             return None
         if wanted in ("tensor", "tensor?", "handle", "context", "tensors"):
             return self._wrap_handles(info, step, result)
-        if not _is(wanted, result):
-            found = bounded(repr(result)) if isinstance(result, int | float | str) else type(result).__name__
-            raise self._nonsense(step, f"{info.name} returned {found}, which is no {wanted}")
-        if isinstance(result, int) and not isinstance(result, bool):
-            result = int(result)
+        if fault := fault_of(wanted, result):
+            raise self._nonsense(step, f"{info.name} returned {fault}")
         self.trace.append(Step(step, returned=encode(result)))
         return result
 
@@ -287,33 +286,19 @@ class Session(Adapter):
 
     def _switch(self, handle: Handle, name: str) -> None:
         step = Act(name, (Ref(handle.handle_name),))
-        context = handle.native
-        call, arguments = (context.__enter__, ()) if name == "enter" else (context.__exit__, (None, None, None))
-        self._guarded(ActInfo(name, "none", {}), call, arguments, {})
+        self._guarded(ActInfo(name, "none", {}), _enter if name == "enter" else _leave, (handle.native,), {})
         self.trace.append(Step(step))
 
 
 _PREFIXES = {"tensor": "x", "grad": "g", "detach": "d", "register_hook": "hook", "gradients": "g", "vjp": "g"}
 
-_KINDS: Mapping[str, Any] = {"bool": bool, "int": int, "str": str, "value": Value}
+
+def _enter(context: Native) -> None:
+    context.__enter__()
 
 
-def _is(wanted: str, result: Any) -> bool:
-    if wanted == "data":
-        return isinstance(result, tuple)
-    if wanted == "ints":
-        return isinstance(result, tuple) and all(isinstance(n, int) and not isinstance(n, bool) for n in result)
-    if wanted == "int" and isinstance(result, bool):
-        return False
-    if wanted == "value" and isinstance(result, Value):
-        return _is("ints", result.shape) and isinstance(result.dtype, str) and _nested(result.data, result.shape)
-    return isinstance(result, _KINDS[wanted]) and wanted != "value"
-
-
-def _nested(data: Any, shape: tuple[int, ...]) -> bool:
-    if not shape:
-        return isinstance(data, bool | int | float | complex)
-    return isinstance(data, list) and len(data) == shape[0] and all(_nested(part, shape[1:]) for part in data)
+def _leave(context: Native) -> None:
+    context.__exit__(None, None, None)
 
 
 def _noted(item: Any) -> Any:

@@ -201,7 +201,7 @@ class Strange(BaseException):
         (ValueError(""), set(), ""),
         (SystemExit(3), set(), "3"),
         (KeyboardInterrupt(), set(), ""),
-        (Strange(), set(), "(a message that cannot be read)"),
+        (Strange(), set(), "(its message or kinds cannot be read)"),
         (GeneratorExit("x"), set(), "x"),
         (RuntimeError("a" * 1000), set(), "a" * (MAX_TEXT - 1) + "…"),
     ],

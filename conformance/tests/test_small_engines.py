@@ -20,7 +20,7 @@ class Scalar(Refgrad):
 
     features = frozenset({"scalar"})
     operations = frozenset({"add", "mul", "neg", "pow", "relu"})
-    keywords = frozenset({"tensor.requires_grad"})
+    keywords = frozenset()
     max_rank = 0
     dtypes = ("float64",)
 
