@@ -85,3 +85,11 @@ def test_the_house_of_contributing_exists() -> None:
     for path in re.findall(r"`((?:conformance|spec|reference_impl|programs|refgrad|faults)/[\w./]+)`", text):
         homes = (ROOT, ROOT / "conformance/gradspec", ROOT / "reference_impl")
         assert any((home / path).exists() for home in homes), path
+
+
+def test_the_expectation_file_shown_lists_the_failure_shown(tmp_path: Path) -> None:
+    (tmp_path / "known.yaml").write_text(next(text for info, text in BLOCKS if info == "yaml"), encoding="utf-8")
+    arguments = ("check", "gradspec.faults:H04", "--profile", "smoke", "--clause", "RETAIN-03", "--expect", "known.yaml")
+    done = gradspec(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "expected failures (1): RETAIN-03" in done.stdout
