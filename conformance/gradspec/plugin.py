@@ -44,6 +44,9 @@ DIED = "???"
 """How xdist marks the report of an item whose worker died."""
 
 _REFUSED = "gradspec_refused"
+_DEATHS = 3
+"""So many processes in a row that end while they load the implementation end the run: xdist would go on for ever."""
+
 _SEED = "gradspec_seed"
 
 
@@ -203,7 +206,7 @@ def _refuse(config: pytest.Config, error: GradspecError) -> NoReturn:
     if hasattr(config, "workeroutput"):
         config.workeroutput[_REFUSED] = [status, str(error)]
     if RUN in config.stash:
-        config.stash[RUN].refused = True
+        config.stash[RUN].refusal = status, str(error)
     _end(status, str(error))
 
 
@@ -313,7 +316,9 @@ class Gathered:
     worker: dict[str, Any] = field(default_factory=dict)
     declared: Declared | None = None
     pids: dict[Any, int] = field(default_factory=dict)
-    refused: bool = False
+    ready: set[Any] = field(default_factory=set)
+    deaths: int = 0
+    refusal: tuple[int, str] | None = None
     interrupted: bool = False
     started: str = ""
     clock: float = 0.0
@@ -370,21 +375,29 @@ def pytest_testnodeready(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """A worker that could not begin says why."""
-    del error
+    """A worker that could not begin says why; one that died of it cannot, and is not replaced for ever."""
+    gathered = node.config.stash.get(RUN, None)
+    if gathered is None:
+        return
+    gathered.pids.pop(node, None)
     refused = getattr(node, "workeroutput", {}).get(_REFUSED)
-    if RUN in node.config.stash:
-        node.config.stash[RUN].pids.pop(node, None)
-        node.config.stash[RUN].refused |= refused is not None
+    if refused is None and error and node not in gathered.ready:
+        gathered.deaths += 1
+        if gathered.deaths == _DEATHS:
+            adapter = node.config.getoption("--adapter")
+            refused = 3, f"{adapter} could not be started: its process ended while it was loaded in a worker"
     if refused is not None:
-        _end(*refused)
+        gathered.refusal = refused[0], refused[1]
+        _end(*gathered.refusal)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: Sequence[str]) -> None:
     """What will be run, as the workers found it."""
     if RUN in node.config.stash:
-        node.config.stash[RUN].items = _pairs(ids)
+        gathered = node.config.stash[RUN]
+        gathered.items, gathered.deaths = _pairs(ids), 0
+        gathered.ready.add(node)
 
 
 def _pairs(nodeids: Iterable[str]) -> list[tuple[str, str]]:
@@ -433,7 +446,7 @@ class _Gatherer:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Make the record, write it, and end with a status that agrees with it."""
         gathered, config = self.gathered, session.config
-        if gathered.items is None or gathered.refused or config.option.collectonly:
+        if gathered.items is None or gathered.refusal or config.option.collectonly:
             return
         gathered.interrupted |= exitstatus == pytest.ExitCode.INTERRUPTED
         try:

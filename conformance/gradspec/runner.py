@@ -18,10 +18,10 @@ from typing import Any, Protocol
 import pytest
 
 import gradspec.suite
-from gradspec.adapters import CouldNotStart
+from gradspec.adapters import CouldNotStart, Interrupts
 from gradspec.errors import GradspecError
 from gradspec.options import Options, resolve
-from gradspec.plugin import DIED, ROW, RUN, check_traceable
+from gradspec.plugin import DIED, ROW, RUN, Gathered, check_traceable
 from gradspec.probe import Declared, check_features, probe
 from gradspec.report.expectations import Expectations, load_expectations
 from gradspec.report.record import Record, write_record
@@ -164,6 +164,7 @@ class _Listener:
         self.options, self.declared, self.opener = options, declared, progress
         self.config: pytest.Config | None = None
         self.internal_error = ""
+        self.interrupts = Interrupts()
         self._open = contextlib.ExitStack()
         self._progress: Progress | None = None
 
@@ -197,8 +198,10 @@ class _Listener:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """The progress ends before anything else is said."""
+        """The progress ends before anything else is said; a Ctrl-C counts even where pytest broke of another thing."""
         self._open.close()
+        if self.config is not None:
+            self.config.stash[RUN].interrupted |= self.interrupts.seen
 
     def pytest_internalerror(self, excrepr: object) -> bool:
         """Keep it: without a terminal it would be lost."""
@@ -209,15 +212,20 @@ class _Listener:
 def _run_pytest(options: Options, declared: Declared, jobs: int, progress: Opener | None) -> Record:
     listener = _Listener(options, declared, progress)
     try:
-        with _own_environment():
+        with _own_environment(), listener.interrupts:
             status = pytest.main(_arguments(options, jobs), plugins=[listener])
     finally:
         listener.pytest_sessionfinish()
-    record = listener.config.stash[RUN].record if listener.config is not None else None
-    if record is None:
-        why = listener.internal_error.splitlines()[-1:] or [f"pytest ended with status {int(status)}"]
-        raise CouldNotStart(f"{options.adapter}: the run broke off before it had a result: {why[0]}")
-    return record
+    gathered = listener.config.stash[RUN] if listener.config is not None else Gathered()
+    if gathered.record is not None:
+        return gathered.record
+    if listener.interrupts.seen or gathered.interrupted:  # before any worker had found its items
+        raise KeyboardInterrupt
+    if gathered.refusal is not None:
+        refused, text = gathered.refusal
+        raise CouldNotStart(text) if refused == CouldNotStart.status else GradspecError(text)
+    why = listener.internal_error.splitlines()[-1:] or [f"pytest ended with status {int(status)}"]
+    raise CouldNotStart(f"{options.adapter}: the run broke off before it had a result: {why[0]}")
 
 
 def _arguments(options: Options, jobs: int) -> list[str]:

@@ -9,7 +9,7 @@ what a strategy needs and does not find raises Unsupported with its name.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -127,14 +127,30 @@ def saving_once(**options: Any) -> CaseStrategy:
     return strategy
 
 
-def ways_of_passing() -> Parameter:
-    """How a second pass is asked for: plainly, recorded, restricted to inputs, or by `gradients`, as far as offered."""
+_WAYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
+    "backward": (frozenset(), frozenset()),
+    "inputs": (frozenset({"backward.inputs"}), frozenset({"backward.inputs"})),
+    "many": (frozenset({"backward.many"}), frozenset({"backward_many.retain_graph", "backward_many.create_graph"})),
+    "twice": (frozenset({"backward.many"}), frozenset({"backward_many.retain_graph"})),
+    "no_grad": (frozenset({"no_grad"}), frozenset()),
+    "create_graph": (frozenset({"higher"}), frozenset({"backward.create_graph"})),
+    "gradients": (frozenset({"grad"}), frozenset()),
+}
+"""Ways to ask for a pass, each with the features and the keywords that it needs."""
+
+
+def ways_of_passing(*asked: str) -> Parameter:
+    """How a pass is asked for (`Run.pass_by`): one of `asked`, the first of which every implementation offers.
+
+    "backward": plainly. "inputs": restricted to all leaves that are reached. "many": as one of a list of roots.
+    "twice": with the root listed twice. "no_grad": while nothing is recorded. "create_graph": recorded. "gradients".
+    """
 
     def parameter(draw: Draw, _program: Program, offered: Capabilities) -> Any:
-        ways = ["backward"]
-        ways += ["create_graph"] if "higher" in offered.features else []
-        ways += ["inputs"] if {"backward.inputs"} <= offered.features & offered.keywords else []
-        ways += ["gradients"] if "grad" in offered.features else []
+        needs = {way: _WAYS[way] for way in asked}
+        ways = [
+            way for way, (features, words) in needs.items() if features <= offered.features and words <= offered.keywords
+        ]
         return draw(st.sampled_from(ways))
 
     return parameter

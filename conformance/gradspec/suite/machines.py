@@ -9,7 +9,7 @@ from __future__ import annotations
 from gradspec.programs.operations import OPERATIONS
 from gradspec.programs.program import Case, Program
 from gradspec.session import Session
-from gradspec.suite.running import Run, Slots, again, build, close, plus
+from gradspec.suite.running import Run, Slots, again, arrived, build, close, plus
 from gradspec.suite.support import holds, may_refuse, refused, show, tensor, to_array
 
 # -- graph lifetime --------------------------------------------------------------------------------
@@ -67,7 +67,10 @@ def slots_follow(impl: Session, case: Case, *, empty: str, clear: str, assign: s
     tensor is what a pass adds to; passes `add`; nothing else changes a slot (`keep`).
     """
     run, program = build(impl, case), case.the_program
-    single = build(impl, case, passes=1).slots()
+    once, clauses = build(impl, case, passes=1), {"backward": add, "clear": clear, "assign": assign}
+    single = once.slots()
+    for clause in sorted({clauses[command[0]] for command in case.commands if command[0] in clauses}):
+        arrived(impl, clause, once)
     model: Slots = dict.fromkeys(program.leaves)
     last: dict[int, str] = dict.fromkeys(program.leaves, empty)
     _compare(impl, run, model, last)

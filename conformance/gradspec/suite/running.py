@@ -14,7 +14,7 @@ from gradspec.programs.forward import Kink, evaluate, to_array
 from gradspec.programs.operations import Shape
 from gradspec.programs.program import Case, Program, Step
 from gradspec.session import Handle, NativeError, Session
-from gradspec.suite.support import Array, array, show
+from gradspec.suite.support import Array, array, holds, show
 
 Slots = dict[int, Array | None]
 """Numbers of values to what their `.grad` holds, None for an empty slot."""
@@ -62,15 +62,21 @@ class Run:
         else:
             self.impl.backward_many(self.roots, self.seeds, **keywords)
 
-    def pass_by(self, way: str) -> None:
-        """One more pass, asked for in one of the `ways_of_passing`: always one act."""
+    def pass_by(self, way: str, **keywords: Any) -> None:
+        """A pass that is asked for in one of the `ways_of_passing`: one act, but for "no_grad"."""
         reached = [self.handles[n] for n in self.program.leaves if n in self.program.reached()]
         if way == "gradients":
-            self.gradients(reached)
+            self.gradients(reached, **keywords)
         elif way == "inputs":
-            self.backward(inputs=reached)
+            self.backward(inputs=reached, **keywords)
+        elif way in ("many", "twice"):
+            count = 2 if way == "twice" else 1
+            self.impl.backward_many(count * self.roots, count * self.seeds, **keywords)
+        elif way == "no_grad":
+            with self.impl.no_grad():
+                self.backward(**keywords)
         else:
-            self.backward(**({"create_graph": True} if way == "create_graph" else {}))
+            self.backward(**({"create_graph": True} if way == "create_graph" else {}), **keywords)
 
     def gradients(self, inputs: Sequence[Handle], **keywords: Any) -> tuple[Handle | None, ...]:
         """The gradients of the roots for `inputs`, returned and not accumulated."""
@@ -202,6 +208,24 @@ def close(program: Program, number: int, wanted: Array | None, seen: Array | Non
     except Kink:  # both sides take the same convention there: only rounding may differ
         within = oracles.Tolerance(64 * float(np.finfo(seen.dtype).eps), 0.0)
     return bool(np.allclose(seen, wanted, rtol=8 * within.rtol, atol=8 * within.atol, equal_nan=True))
+
+
+def arrived(impl: Session, clause: str, run: Run, numbers: Iterable[int] | None = None) -> Slots:
+    """The slots of the given values, by default of the leaves, after a pass: what reaches a root must have a gradient.
+
+    A control value that is read here is never None only because nothing was computed.
+    """
+    found, reached = run.slots(numbers), run.program.reached()
+    for number, slot in found.items():
+        filled = slot is not None or number not in reached
+        expected = f"{run.handles[number]}.grad is a gradient: a path leads to a root"
+        holds(impl, clause, filled, expected=expected, found="None", kind="wrong_value")
+    return found
+
+
+def single_slots(impl: Session, clause: str, case: Case | Program) -> Slots:
+    """What one pass puts into the slots of the leaves of a build of its own; see `arrived`."""
+    return arrived(impl, clause, build(impl, case, passes=1))
 
 
 def times(k: float, slots: Slots) -> Slots:

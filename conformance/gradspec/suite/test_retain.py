@@ -18,7 +18,7 @@ from gradspec.programs.strategies import (
 )
 from gradspec.session import Session
 from gradspec.suite.machines import outlives
-from gradspec.suite.running import again, build, close, equal_slots, plus, second_derivative, times
+from gradspec.suite.running import again, build, close, equal_slots, plus, second_derivative, single_slots, times
 from gradspec.suite.support import (
     array,
     clause,
@@ -35,10 +35,17 @@ from gradspec.suite.support import (
 
 
 @clause("RETAIN-01")
-@given(saving_once(way=ways_of_passing()))
+@given(
+    saving_once(
+        first=ways_of_passing("backward", "inputs", "twice", "no_grad"),
+        way=ways_of_passing("backward", "inputs", "many", "create_graph", "gradients"),
+    )
+)
 def test_a_second_pass_over_a_freed_graph_is_refused(impl: Session, case: Case) -> None:
-    """Freeing is the default: a second pass of any kind through an operation that saved values is refused."""
-    run, kept = build(impl, case, passes=1), build(impl, case, passes=1, retain_graph=True)
+    """Freeing is the default: after a pass of any kind a second one through an operation that saved is refused."""
+    run, kept = build(impl, case), build(impl, case)
+    run.pass_by(case["first"])
+    kept.pass_by(case["first"], retain_graph=True)
     with refused(impl, "RETAIN-01", "graph_freed"):
         run.pass_by(case["way"])
     with twin(impl, "RETAIN-01"):
@@ -66,20 +73,28 @@ def test_a_graph_that_saved_nothing_adds_again_or_refuses(impl: Session, case: C
 
 
 @clause("RETAIN-03")
-@given(graphs(exact=True, apart=True, passes=numbers(2, 4)))
+@given(
+    graphs(
+        exact=True,
+        apart=True,
+        passes=numbers(2, 4),
+        way=ways_of_passing("backward", "inputs", "many", "no_grad", "create_graph"),
+    )
+)
 def test_a_retained_graph_gives_the_same_gradient_again(impl: Session, case: Case) -> None:
-    """After n passes that retain the graph every slot holds n times the single gradient."""
-    single = build(impl, case, passes=1).slots()
-    run = build(impl, case, passes=case["passes"], retain_graph=True)
+    """After n passes of any kind that retain the graph every slot holds n times the single gradient."""
+    single, run = single_slots(impl, "RETAIN-03", case), build(impl, case)
+    for _ in range(case["passes"]):
+        run.pass_by(case["way"], retain_graph=True)
     equal_slots(impl, "RETAIN-03", times(case["passes"], single), run.slots(), run.program)
 
 
 @clause("RETAIN-04")
-@given(graphs(saves=True, exact=True, apart=True))
+@given(graphs(saves=True, exact=True, apart=True, way=ways_of_passing("backward", "inputs", "many")))
 def test_create_graph_retains_by_default(impl: Session, case: Case) -> None:
-    """A pass that records itself keeps the graph, so that another pass adds the same gradient."""
-    single = build(impl, case, passes=1).slots()
-    run = build(impl, case, passes=1, create_graph=True)
+    """A pass of any kind that records itself keeps the graph, so that another pass adds the same gradient."""
+    single, run = single_slots(impl, "RETAIN-04", case), build(impl, case)
+    run.pass_by(case["way"], create_graph=True)
     run.backward()
     equal_slots(impl, "RETAIN-04", times(2, single), run.slots(), run.program)
 
@@ -181,7 +196,7 @@ def test_an_explicit_false_frees_also_with_create_graph(impl: Session, case: Cas
 @given(graphs(exact=True, apart=True))
 def test_losses_that_share_only_leaves_are_independent(impl: Session, case: Case) -> None:
     """Two graphs recorded over the same leaves are walked one after the other, and both gradients are added."""
-    single = build(impl, case, passes=1).slots()
+    single = single_slots(impl, "RETAIN-11", case)
     run = build(impl, case)
     second = again(run)
     run.backward()
