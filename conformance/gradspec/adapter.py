@@ -242,7 +242,7 @@ class Adapter:
 
     @act("tensor?")
     def grad(self, x: Native) -> Native | None:
-        """What the slot `.grad` of `x` holds: a tensor or None."""
+        """What the slot `.grad` of `x` holds: a tensor (not a bare number) or None."""
         raise self.missing("grad")
 
     @act("none")
@@ -286,7 +286,8 @@ class Adapter:
 
         Args:
             root: the tensor to differentiate.
-            gradient: the seed, a tensor of the root's shape; None for the implicit seed of a one-element root.
+            gradient: the seed, a tensor of the root's shape; None for the implicit seed of a one-element root. Given only
+                where the feature `seed` is declared.
             retain_graph: keep what was saved for a further pass; None means the value of create_graph.
             create_graph: record the pass itself (feature `higher`).
             inputs: the tensors to accumulate into (keyword `backward.inputs`).

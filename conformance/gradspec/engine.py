@@ -256,11 +256,11 @@ def _example(
             raise
         except Exception as error:  # noqa: BLE001 - a fault of ours, or a result that no check foresaw
             failure = _surprise(error)
-    progress.assertions += judge.assertions
     if reason:
         progress.discards[reason] += 1
         raise _Discarded
     progress.examples += 1
+    progress.assertions += judge.assertions
     if failure is None:
         return
     if expected is not None and failure["kind"] == expected.kind:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from gradspec.adapters import load_adapter, shipped
 from gradspec.cli import command
 from gradspec.engine import EXAMPLES
@@ -85,6 +86,46 @@ def test_the_house_of_contributing_exists() -> None:
     for path in re.findall(r"`((?:conformance|spec|reference_impl|programs|refgrad|faults)/[\w./]+)`", text):
         homes = (ROOT, ROOT / "conformance/gradspec", ROOT / "reference_impl")
         assert any((home / path).exists() for home in homes), path
+
+
+ENGINE = """
+class Number:
+    def __init__(self, value, parents=()):
+        self.value, self.parents, self.grad = value, parents, None
+
+    def __add__(self, other):
+        return Number(self.value + other.value, ((self, 1.0), (other, 1.0)))
+
+    def __mul__(self, other):
+        return Number(self.value * other.value, ((self, other.value), (other, self.value)))
+
+    def backward(self):
+        sums, order = {self: 1.0}, []
+        def visit(node):
+            if node not in order:
+                [visit(parent) for parent, _ in node.parents]
+                order.append(node)
+        visit(self)
+        for node in reversed(order):
+            total = sums.get(node, 0.0)
+            if not node.parents:
+                node.grad = total + (node.grad or 0.0)
+            for parent, slope in node.parents:
+                sums[parent] = sums.get(parent, 0.0) + total * slope
+"""
+
+
+WRONG = ENGINE.replace("((self, other.value), (other", "((self, 2 * other.value), (other")
+
+
+@pytest.mark.parametrize(("engine", "status"), [(ENGINE, 0), (WRONG, 1)])
+def test_the_scalar_adapter_shown_judges_an_engine(tmp_path: Path, engine: str, status: int) -> None:
+    """A right engine conforms; one wrong derivative does not."""
+    source = next(text for info, text in BLOCKS if info == "python" and "class Engine" in text)
+    (tmp_path / "engine.py").write_text(engine, encoding="utf-8")
+    (tmp_path / "adapter.py").write_text(source, encoding="utf-8")
+    done = gradspec("check", "adapter.py", "--profile", "smoke", "--level", "L0", cwd=tmp_path)
+    assert done.returncode == status, done.stdout + done.stderr
 
 
 def test_the_expectation_file_shown_lists_the_failure_shown(tmp_path: Path) -> None:

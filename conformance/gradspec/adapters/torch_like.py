@@ -100,7 +100,9 @@ class TorchLike(Adapter):
         self.ns.set_grad_enabled(True)
 
     def version(self) -> str:
-        return importlib.metadata.version(self.distribution)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError, ValueError):
+            return importlib.metadata.version(self.distribution)
+        return ""  # not installed as a distribution
 
     def error_kinds(self, error: BaseException) -> frozenset[str]:
         """By type alone: torch raises RuntimeError for almost everything. A subclass that can tell more says more."""
