@@ -126,6 +126,8 @@ def _targets(target: str | None, adapters: Sequence[str]) -> list[Path | None]:
     """The file for each record."""
     if target is None:
         return [None] * len(adapters)
+    if not target:
+        raise GradspecError("--json names no file: write one, or a folder")
     if "{adapter}" not in target and (Path(target).is_dir() or target.endswith(("/", "\\"))):
         target = str(Path(target) / "{adapter}.json")
     if "{adapter}" not in target and len(adapters) > 1:

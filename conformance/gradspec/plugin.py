@@ -376,9 +376,7 @@ def pytest_testnodeready(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
     """A worker that could not begin says why; one that died of it cannot, and is not replaced for ever."""
-    gathered = node.config.stash.get(RUN, None)
-    if gathered is None:
-        return
+    gathered = node.config.stash.get(RUN, Gathered())  # nowhere, where no implementation was named
     gathered.pids.pop(node, None)
     refused = getattr(node, "workeroutput", {}).get(_REFUSED)
     if refused is None and error and node not in gathered.ready:

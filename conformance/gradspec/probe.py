@@ -26,6 +26,16 @@ TIMEOUT = 60.0
 """Seconds that an implementation may take to start."""
 
 MAX_RANK = 64
+DTYPES = frozenset({"float16", "bfloat16", "float32", "float64", "complex64", "complex128"}) | {
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "bool",
+}
+"""The element types that can be declared."""
+
 _SETS = ("features", "operations", "keywords")
 _SEQUENCES = ("dtypes", "devices")
 _TEXTS = ("name", "distribution", "version")
@@ -59,7 +69,7 @@ def declarations(adapter: Adapter, argument: str) -> dict[str, Any]:
         argument: how the user named it, for messages.
 
     Raises:
-        GradspecError: a declaration has the wrong type, or names an operation or keyword that does not exist.
+        GradspecError: a declaration has the wrong type, or names an operation, keyword or dtype that does not exist.
         CouldNotStart: asking for the version raised.
     """
     data: dict[str, Any] = {}
@@ -76,6 +86,9 @@ def declarations(adapter: Adapter, argument: str) -> dict[str, Any]:
             raise GradspecError(f"{argument}: {name} is {type(data[name]).__name__}, not a text")
     if not data["name"]:
         raise GradspecError(f"{argument}: the adapter has no name: give its class an attribute `name`")
+    if not data["dtypes"]:
+        raise GradspecError(f"{argument}: dtypes is empty: name the element types, such as float64")
+    _known(argument, "dtypes", data["dtypes"], DTYPES)
     _known(argument, "operations", data["operations"], OPERATIONS)
     _known(argument, "keywords", data["keywords"], OPTIONAL)
     return data

@@ -211,6 +211,9 @@ def every_case(offered: Capabilities) -> st.SearchStrategy[Case]:
     return strategy
 
 
+_OFFERED = "is offered, as it is declared"
+
+
 def qualify(session: Session, capabilities: Capabilities) -> Qualification:
     """Try every declared operation alone.
 
@@ -219,9 +222,11 @@ def qualify(session: Session, capabilities: Capabilities) -> Qualification:
         capabilities: what it declares; classes that it cannot hold (by rank, by element type) are not tried.
 
     Returns:
-        For every operation that failed, its misfits: class, expected, found; whether the qualification is void.
+        For every operation that failed, its misfits: class, expected, found; whether the qualification is void; the
+        operations that are declared and said not to be offered when they were asked for.
     """
     failed: dict[str, list[dict[str, str]]] = {}
+    not_offered: dict[str, str] = {}
     for operation in capabilities.operations:
         misfits = [
             {"class": name, "expected": misfit[0], "found": misfit[1]}
@@ -230,7 +235,9 @@ def qualify(session: Session, capabilities: Capabilities) -> Qualification:
         ]
         if misfits:
             failed[operation] = _one_per_class(misfits)
-    return Qualification(void=2 * len(failed) > len(capabilities.operations), failed=failed)
+            absent = [misfit["found"] for misfit in misfits if misfit["expected"].endswith(_OFFERED)]
+            not_offered |= {operation: absent[0]} if absent else {}
+    return Qualification(2 * len(failed) > len(capabilities.operations), failed, not_offered)
 
 
 def _offered(operation: str, capabilities: Capabilities) -> list[tuple[str, Program]]:
@@ -291,7 +298,9 @@ def _misfit(session: Session, capabilities: Capabilities, program: Program) -> t
         except NativeError as error:
             return f"{text} and its backward succeed", f"{error.act} raised {error.type}: {error.text}"
         except Unsupported as error:
-            return f"{text} is offered, as it is declared", str(error)
+            if len(session.trace) < len(program.inputs):
+                return f"the operands of {text} are offered", str(error)
+            return f"{text} {_OFFERED}", str(error)
 
 
 def _wrong_value(run: Run, text: str) -> tuple[str, str] | None:

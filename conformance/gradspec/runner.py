@@ -24,7 +24,7 @@ from gradspec.options import Options, resolve
 from gradspec.plugin import DIED, ROW, RUN, Gathered, check_traceable
 from gradspec.probe import Declared, check_features, probe
 from gradspec.report.expectations import Expectations, load_expectations
-from gradspec.report.record import Record, write_record
+from gradspec.report.record import Record, is_stream, write_record
 
 __all__ = ["Progress", "check", "check_writable", "default_jobs", "run"]
 
@@ -145,6 +145,10 @@ def check_writable(path: Path) -> None:
     """GradspecError where a file could not be written to `path`: told before a run, not after it."""
     if path.is_dir():
         raise GradspecError("is a folder: name a file in it", path=path)
+    if is_stream(path):
+        if not os.access(path, os.W_OK):
+            raise GradspecError("cannot be written: Permission denied", path=path)
+        return
     if not path.parent.is_dir():
         raise GradspecError(f"the folder {path.parent} does not exist: make it first", path=path)
     try:

@@ -314,7 +314,7 @@ def explain(spec: Spec, clause_id: str) -> str:
     }
     parts = [f"# {clause.id} · {clause.title}", clause.sentence]
     parts.append("\n".join(f"- {name}: {value}" for name, value in rows.items() if value))
-    parts.append(f"Example, executed on refgrad and torch; `ag` is the implementation:\n\n```python\n{clause.example}```")
+    parts.append(f"Example (`ag` is the implementation):\n\n```python\n{clause.example}```")
     if clause.example_output is not None:
         parts.append(f"It prints:\n\n```text\n{clause.example_output}```")
     entry = spec.divergences.get(clause.id)

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from gradspec.errors import GradspecError
-from gradspec.report.record import read_record
+from gradspec.report.record import Record, read_record, write_record
 from gradspec.runner import check, check_writable, default_jobs
 
 HEAD = "import os, time\nfrom gradspec.adapters.refgrad import Refgrad\nclass Mine(Refgrad):\n    name = 'mine'\n"
@@ -164,3 +165,71 @@ def test_there_is_always_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
         assert default_jobs() == jobs
     with pytest.raises(GradspecError, match="at least one worker"):
         check(jobs=0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no named pipes")
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    record: Record = check("refgrad", clause="RETAIN-01", profile="smoke", jobs=1)
+    check_writable(pipe)
+    writer = threading.Thread(target=write_record, args=(pipe, record))
+    writer.start()
+    text = pipe.read_text(encoding="utf-8")
+    writer.join()
+    assert json.loads(text)["conforms"]
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+# --- an implementation that cannot be loaded again ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("os._exit(5)", "could not be started: its process ended while it was loaded in a worker"),
+        ("raise RuntimeError('device busy')", "could not be started: RuntimeError: device busy, at mine.py:2"),
+    ],
+)
+def test_one_that_the_workers_cannot_load_could_not_be_started(tmp_path: Path, act: str, said: str) -> None:
+    body = f"import os, sys\nif 'gradspec.probe' not in sys.orig_argv: {act}\n{HEAD}"
+    (tmp_path / "mine.py").write_text(body, encoding="utf-8")
+    command = [sys.executable, "-m", "gradspec", "check", "mine.py", *ARGUMENTS]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout, said in done.stderr) == (3, "", True)
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "r.json").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals to process groups are those of POSIX")
+def test_a_ctrl_c_while_the_workers_start_is_one(tmp_path: Path) -> None:
+    body = "import sys, time\nif 'gradspec.probe' not in sys.orig_argv:\n"
+    body += "    open('loading', 'w').close()\n    time.sleep(60)\n"
+    (tmp_path / "mine.py").write_text(body + HEAD, encoding="utf-8")
+    command = [sys.executable, "-m", "gradspec", "check", "mine.py", *ARGUMENTS]
+    child = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    patience = time.monotonic() + 60
+    while not (tmp_path / "loading").exists() and time.monotonic() < patience:
+        time.sleep(0.05)
+    os.killpg(child.pid, signal.SIGINT)
+    _, said = child.communicate(timeout=30)
+    assert (child.returncode, said) == (130, "gradspec: interrupted\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.py", "loading"}
+
+
+def test_an_operation_that_is_declared_and_refused_is_a_problem(tmp_path: Path) -> None:
+    body = "    def apply(self, op, *a, **k):\n        if op == 'reshape': raise self.missing('reshape')\n"
+    (tmp_path / "mine.py").write_text(f"{HEAD}{body}        return super().apply(op, *a, **k)\n", encoding="utf-8")
+    done, record = run(tmp_path, "mine.py", *ARGUMENTS)
+    assert done.returncode == 1
+    assert record["problems"] == ["operation reshape is declared and not offered: reshape is not offered"]
+
+
+def test_a_run_that_judges_nothing_says_so(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"{HEAD}    features = frozenset({{'scalar'}})\n", encoding="utf-8")
+    done, record = run(tmp_path, "mine.py", *ARGUMENTS)
+    assert (done.returncode, record["problems"]) == (1, ["no selected clause could be judged"])
+    assert "clauses declared, nothing was checked" in done.stdout
+    assert "nothing was checked: 1 problem. Exit status 1." in " ".join(done.stdout.split())
+    assert "conform" not in done.stdout

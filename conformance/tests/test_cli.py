@@ -41,6 +41,7 @@ def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         ("check --case nosuch.json --clause RETAIN-01", "nosuch.json: the case cannot be read"),
         ("check --case nosuch.json", "name it"),
         ("check --json nosuch/record.json", "the folder nosuch does not exist"),
+        ("check --json=", "--json names no file"),
         ("check refgrad torch --json r.json", "name a folder"),
         ("check refgrad refgrad --json {adapter}.json", "would write the same file"),
         ("explain RETAIN-99", "there is no clause 'RETAIN-99'"),

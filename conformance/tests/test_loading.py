@@ -183,6 +183,8 @@ def test_the_probe_hides_nothing_behind_the_current_folder(tmp_path: Path, monke
         ("operations = frozenset({'addd'})", "operations declares 'addd', which does not exist"),
         ("keywords = frozenset({'backward.nosuch'})", "keywords declares 'backward.nosuch'"),
         ("dtypes = 'float64'", "dtypes is str: write a tuple of names"),
+        ("dtypes = ()", "dtypes is empty: name the element types"),
+        ("dtypes = ('float64', 'float65')", "dtypes declares 'float65', which does not exist"),
         ("max_rank = 'two'", "max_rank is 'two'"),
         ("max_rank = True", "max_rank is True"),
         ("name = ''", "has no name"),

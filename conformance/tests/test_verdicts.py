@@ -173,9 +173,34 @@ def test_a_pinned_case_speaks_for_one_test_of_its_clause() -> None:
     stranger = row("A-01", "b", pinned={"failure": failure("suite_error"), "discards": {}})
     passing = row("A-01", "c", pinned=PINNED_PASSES)
     assert verdict(row("A-01", "a", pinned=PINNED), stranger, passing, expectations=listed())[0] == "expected"
-    assert verdict(stranger, passing, expectations=listed())[0] == "failed"
+    assert verdict(stranger, passing, expectations=listed())[0] == "unexpected_pass"
     drawn = failed("A-01", "suite_error", test="b", pinned=PINNED)
     assert verdict(row("A-01", "a", pinned=PINNED), drawn, expectations=listed())[0] == "failed"
+
+
+@pytest.mark.parametrize("given", [{}, {"requirement": "SHOULD"}, {"status": "disputed"}])
+def test_a_fault_of_the_suite_is_a_problem_whatever_the_requirement(given: dict[str, Any]) -> None:
+    cards = (card("A-01", **given), card("B-01"))
+    found = judged(failed("A-01", "suite_error"), row("B-01"), cards=cards)
+    assert (found.problems, found.conforms) == (["suite error in t[A-01]: it is suite_error"], False)
+
+
+def test_a_pinned_case_that_no_test_can_run_is_a_problem_at_its_place() -> None:
+    cards = (card("A-01", requirement="SHOULD"), card("B-01"))
+    stranger = row("A-01", pinned={"failure": failure("suite_error"), "discards": {}})
+    found = judged(stranger, row("B-01"), cards=cards, expectations=listed())
+    said = "mine.yaml:4: the pinned case of A-01 cannot be run: it is suite_error"
+    assert (found.problems, found.conforms) == ([said], False)
+    reads = row("A-01", "u", pinned=PINNED)
+    found = judged(stranger, reads, row("B-01"), cards=cards, expectations=listed())
+    assert (found.problems, found.conforms) == ([], True)
+
+
+def test_a_run_that_judged_nothing_does_not_conform() -> None:
+    cards = (card("A-01", feature="other"), card("A-02", status="pending", pending_reason="later"))
+    found = judged(cards=cards)
+    assert (found.problems, found.conforms) == (["no selected clause could be judged"], False)
+    assert judged(cards=cards, interrupted=True).problems == []
 
 
 def test_consequences_follow_the_chain_and_keep_the_verdict() -> None:

@@ -42,7 +42,10 @@ VIEWS = ("reshape", "unsqueeze", "transpose", "permute", "squeeze", "expand")
 
 
 def through_shapes(offered: Capabilities) -> Cases:
-    """A leaf that goes through views only, so that gradients arrive out of order in memory."""
+    """A leaf that goes through views only, so that gradients arrive out of order in memory.
+
+    `case["turned"]`: the seed is to be a view itself.
+    """
     views = [name for name in VIEWS if name in offered.operations]
     shapes = [s for s in ((2, 3), (3, 2), (6,), (2, 1, 3), (2, 2)) if len(s) <= offered.max_rank]
     if not views or not shapes:
@@ -61,7 +64,9 @@ def through_shapes(offered: Capabilities) -> Cases:
         last = len(program.shapes()) - 1
         if not last:
             program, last = appended(program, "add", 0, 0), 1
-        return Case(program.with_roots(Root(last, dyadics(draw, size_of(program, last)))))
+        program = program.with_roots(Root(last, dyadics(draw, size_of(program, last))))
+        turned = "permute" in views and len(program.shapes()[last]) > 1 and draw(st.booleans())
+        return Case(program, parameters={"turned": turned})
 
     return drawn(draws)
 
@@ -96,6 +101,8 @@ def through_views(*, seeded: bool = False) -> CaseStrategy:
             program = _met(draw, program, ends, draw(st.sampled_from(meetings)), offered.max_rank)
             if offers and (seeded or len(program.roots) > 1 or draw(st.booleans())):
                 seed = dyadics(draw, size_of(program, program.roots[0].value), nonzero=True)
+                # tenths fill the digits of their dtype
+                seed = tuple(v / 10 for v in seed) if draw(st.booleans()) else seed
                 program = program.with_roots(*(Root(r.value, seed) for r in program.roots))
             else:
                 program, single = scalar(program.with_roots(program.roots[0]), program.roots[0].value)

@@ -20,7 +20,17 @@ from gradspec.programs.editing import appended, onto_root, scalar, size_of, summ
 from gradspec.programs.operations import Shape
 from gradspec.programs.oracles import is_exact
 from gradspec.programs.program import Case, Input, Program, Root, Step
-from gradspec.programs.strategies import CaseStrategy, Parameter, graphs, numbers, one_of, tracked_value, with_steps
+from gradspec.programs.strategies import (
+    CaseStrategy,
+    Parameter,
+    graphs,
+    numbers,
+    one_of,
+    other_shape,
+    times_a_constant,
+    tracked_value,
+    with_steps,
+)
 
 Cases = st.SearchStrategy[Case]
 
@@ -117,14 +127,17 @@ def mismatched_seeds(offered: Capabilities) -> Cases:
 
     def more(draw: Draw, case: Case) -> Case:
         shape = case.the_program.shapes()[case.the_program.roots[0].value]
-        same_rank = [tuple(n + 1 for n in shape), (1,) * len(shape)]
-        near = dict.fromkeys([(*shape, 1), (1, *shape), shape[1:], (), (1,), (2,), (3,), *same_rank])
-        others = [s for s in near if s != shape and len(s) <= offered.max_rank]
-        return replace(case, parameters={"shape": draw(st.sampled_from(others))})
+        return replace(case, parameters={"shape": draw(other_shape(shape, offered))})
 
     if not offered.max_rank:
         raise Unsupported("tensors with axes")
     return then(graphs(seed="explicit")(offered), more)
+
+
+def misfit_of_root(draw: Draw, program: Program, offered: Capabilities) -> tuple[int, Shape]:
+    """The place of a root in the list, any, and a shape that is not that root's."""
+    at = draw(st.integers(0, len(program.roots) - 1))
+    return at, draw(other_shape(program.shapes()[program.roots[at].value], offered))
 
 
 def wrong_seeds(offered: Capabilities) -> Cases:
@@ -196,6 +209,9 @@ def several_roots(kind: str, *, count: tuple[int, int] = (2, 3), **parameters: P
     """
 
     def strategy(offered: Capabilities) -> Cases:
+        if "backward.many" not in offered.features:
+            raise Unsupported("backward.many")
+
         def more(draw: Draw, case: Case) -> Case:
             number = draw(st.integers(*count))
             program, values = _ROOTS[kind](draw, case.the_program, number)
@@ -356,7 +372,7 @@ def zero_derivatives(offered: Capabilities) -> Cases:
 
 
 def reused_leaves(offered: Capabilities) -> Cases:
-    """One leaf, number 0, that is used one to twelve times: in a chain, or twice by one operation."""
+    """One leaf, number 0, that is used one to forty times: in a chain, or twice by one operation."""
     offered.require("mul", "add", *(("sum",) if offered.max_rank else ()))
 
     def draws(draw: Draw) -> Case:
@@ -374,8 +390,28 @@ def reused_leaves(offered: Capabilities) -> Cases:
             else:
                 program = appended(program, op, *((0, last) if draw(st.booleans()) else (last, 0)))
             last, left = len(program.shapes()) - 1, left - 1 - twice
+        # now and then many more: what counts or stores uses may have a bound
+        for _ in range(draw(st.integers(4, 28)) if draw(st.integers(0, 5)) == 5 else 0):
+            program, last = appended(program, "add", last, 0), len(program.shapes())
         program, last = scalar(program, last)
         return Case(program.with_roots(Root(last)))
+
+    return drawn(draws)
+
+
+def mixed_dtypes(offered: Capabilities) -> Cases:
+    """A leaf of float32 and a tensor of float64, tracked or not, that are multiplied or added in either order."""
+    offered.require("mul", "add", *(("sum",) if offered.max_rank else ()))
+    if not {"float32", "float64"} <= set(offered.dtypes):
+        raise Unsupported("dtypes float32 and float64")
+
+    def draws(draw: Draw) -> Case:
+        shape, way = new_shape(draw, offered), draw(st.sampled_from(("mul", "add")))
+        narrow = new_leaf(draw, shape, "float32")
+        wide = new_leaf(draw, shape, "float64", tracked="frozen" not in offered.features or draw(st.booleans()))
+        operands = (0, 1) if draw(st.booleans()) else (1, 0)
+        program, root = scalar(appended(Program((narrow, wide)), way, *operands), 2)
+        return Case(program.with_roots(Root(root)))
 
     return drawn(draws)
 
@@ -413,6 +449,15 @@ def unsaved_leaves(offered: Capabilities) -> Cases:
         return Case(replace(program, inputs=inputs, steps=steps), parameters={"write": write})
 
     return then(losses(apart=True)(offered), more)
+
+
+def accumulated(offered: Capabilities) -> Cases:
+    """Programs, whole or times 0.1 so that gradients fill the digits of their dtype, and a number of passes."""
+
+    def more(draw: Draw, case: Case) -> Case:
+        return replace(case, program=times_a_constant(case.the_program, (0.1,))) if draw(st.booleans()) else case
+
+    return then(losses(exact=True, apart=True, passes=numbers(2, 3))(offered), more)
 
 
 # -- sums and unused branches ------------------------------------------------------------------------------------------
@@ -494,12 +539,14 @@ def polynomials(offered: Capabilities) -> Cases:
 
 
 def inner_values(offered: Capabilities) -> Cases:
-    """Programs, an intermediate on the way to the root, and how many passes are to be run over the graph."""
+    """Programs, an intermediate on the way to the root, how many passes are to be run, and whether it is retained."""
     most = 3 if "backward.retain_graph" in offered.keywords else 1
 
     def more(draw: Draw, case: Case) -> Case:
         program = case.the_program
         found = [n for n in _tracked(program, results=True) if n in program.reached()]
-        return replace(case, parameters={"number": draw(st.sampled_from(found)), "passes": draw(st.integers(1, most))})
+        names = {"number": draw(st.sampled_from(found)), "passes": draw(st.integers(1, most))}
+        retained = "retain_grad" in offered.features and draw(st.booleans())
+        return replace(case, parameters=names | {"retained": retained})
 
     return then(losses(exact=True, apart=True)(offered), more)

@@ -19,7 +19,7 @@ from gradspec.adapter import Unsupported
 from gradspec.capabilities import Capabilities
 from gradspec.programs.building import SHAPES, Builder, Draw, dyadics, root_of
 from gradspec.programs.forward import feeding
-from gradspec.programs.operations import OPERATIONS, REAL
+from gradspec.programs.operations import OPERATIONS, REAL, Shape
 from gradspec.programs.program import Case, Input, Program, Root, Step
 
 CaseStrategy = Callable[[Capabilities], st.SearchStrategy[Case]]
@@ -156,8 +156,11 @@ def ways_of_passing(*asked: str) -> Parameter:
     return parameter
 
 
-def unary(*names: str) -> CaseStrategy:
-    """Cases whose program is one operation of `names` on one leaf; their first derivative depends on the leaf alone."""
+def unary(*names: str, **parameters: Parameter) -> CaseStrategy:
+    """Cases whose program is one operation of `names` on one leaf; their first derivative depends on the leaf alone.
+
+    `parameters` are further parameters of the case.
+    """
 
     def strategy(offered: Capabilities) -> st.SearchStrategy[Case]:
         found = [n for n in names if n in offered.operations]
@@ -172,7 +175,8 @@ def unary(*names: str) -> CaseStrategy:
             values = dyadics(draw, math.prod(shape), positive=OPERATIONS[name].domain != "any")
             leaf = Input(shape, values, offered.real_dtype, requires_grad=True)
             program = Program((leaf,), (Step(name, (0,), attributes),))
-            return Case(program.with_roots(root_of(draw, program, 1, "any")))
+            program = program.with_roots(root_of(draw, program, 1, "any"))
+            return Case(program, parameters={name: p(draw, program, offered) for name, p in parameters.items()})
 
         found_strategy: st.SearchStrategy[Case] = cases()
         return found_strategy
@@ -305,14 +309,19 @@ def seeds(count: int = 1) -> Parameter:
     return parameter
 
 
-def other_shape(*, leaf: bool = False) -> Parameter:
-    """A shape that differs from the first root's (or leaf's): of another rank, other sizes, or broadcastable to it."""
+def other_shape(shape: Shape, offered: Capabilities) -> st.SearchStrategy[Shape]:
+    """Shapes that differ from `shape`: of another rank, of other sizes, or broadcastable to it."""
+    same_rank = [tuple(n + 1 for n in shape), tuple(1 for _ in shape)]
+    near = [(*shape, 1), (1, *shape), shape[1:], (), (1,), (2,), (3,), *same_rank]
+    return st.sampled_from([s for s in dict.fromkeys(near) if s != shape and len(s) <= offered.max_rank])
+
+
+def misfit() -> Parameter:
+    """The number of a value that requires grad, often of an intermediate, and a shape that is not its own."""
 
     def parameter(draw: Draw, program: Program, offered: Capabilities) -> Any:
-        shape = program.shapes()[program.leaves[0] if leaf else program.roots[0].value]
-        same_rank = [tuple(n + 1 for n in shape), tuple(1 for _ in shape)]
-        near = [(*shape, 1), (1, *shape), shape[1:], (), (1,), (2,), (3,), *same_rank]
-        return draw(st.sampled_from([s for s in dict.fromkeys(near) if s != shape and len(s) <= offered.max_rank]))
+        owner = tracked_value()(draw, program, offered)
+        return owner, draw(other_shape(program.shapes()[owner], offered))
 
     return parameter
 

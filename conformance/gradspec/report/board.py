@@ -21,7 +21,7 @@ from rich.text import Text
 
 from gradspec.report.expectations import Expectations
 from gradspec.report.failures import failure_lines
-from gradspec.report.verdicts import FAILURES, STOPPED, VERDICTS, outcome
+from gradspec.report.verdicts import FAILURES, NOTHING_JUDGED, STOPPED, VERDICTS, outcome
 from gradspec.spec import Spec
 
 Entry = Mapping[str, Any]
@@ -178,6 +178,8 @@ def _name(record: Entry) -> str:
 def _head(record: Entry) -> str:
     totals = record["totals"]
     word = "conforms" if record["conforms"] else "does not conform"
+    if NOTHING_JUDGED in record["problems"]:
+        word = "nothing was checked"
     if not record["complete"]:
         word += " (incomplete)"
     return f"{_name(record)}: {totals['declared']} / {totals['total']} clauses declared, {word}"
@@ -284,6 +286,8 @@ def exit_sentence(record: Entry) -> str:
         open_ = sum(c["reason"] == STOPPED for c in record["clauses"])
         of = f"{totals['declared'] - open_} of {totals['declared']} declared clauses"
         return f"Interrupted: {of} were judged, the record is incomplete. Exit status 130."
+    if NOTHING_JUDGED in record["problems"]:
+        return f"{name}: nothing was checked: {', '.join(_reasons(record))}. Exit status {status}."
     if record["conforms"]:
         expected = totals["by_verdict"]["expected"]
         listed = f", with {_some(expected, 'listed failure')}" if expected else ""

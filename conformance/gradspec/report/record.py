@@ -40,8 +40,10 @@ MAX_TEXT = 1000
 
 _SCHEMA = re.compile(r"gradspec-record/(\d+)")
 _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,}")
+_QUOTED = re.compile(r"(['\"])(?:/|[A-Za-z]:[\\/])[^'\"\n]*[\\/]([^'\"\\/\n]*)\1")
+_SOURCE = re.compile(r"(?<![\w.:/<-])(?:[\w.~-]+/)+([\w.-]+\.(?:py|pyx|so|ya?ml|json|c|cc|cpp|cu|h|rs)\b)")
 _PATH = re.compile(
-    r"(?<![\w.:/<])/(?:[^\s/'\":,;()<>]+/)+([^\s/'\":,;()<>]*)|\b[A-Za-z]:\\(?:[^\s\\'\"]+\\)*([^\s\\'\"]*)"
+    r"(?<![\w./<])/(?:[^\s/'\":,;()<>]+/)+([^\s/'\":,;()<>]*)|\b[A-Za-z]:\\(?:[^\s\\'\"]+\\)*([^\s\\'\"]*)"
 )
 
 
@@ -63,10 +65,12 @@ class Qualification:
     Attributes:
         void: too few qualified, so that all of them are drawn.
         failed: from the operation to its failures, each with class (ordinary, 0-d, zero-size), expected and found.
+        not_offered: from the declared operation that the adapter said not to offer to its words.
     """
 
     void: bool = False
     failed: Mapping[str, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    not_offered: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -125,13 +129,14 @@ def build_record(
     """
     rows = [_clean_row(row) for row in rows]
     lost = [replace(one, reason=clean_text(one.reason)) for one in lost]
-    declarations = Declarations.of(adapter)
+    declarations, qualification = Declarations.of(adapter), qualification or Qualification()
+    problems = [*problems, *_not_offered(qualification)]
     told: dict[str, Any] = {"lost": lost, "items": items, "expectations": expectations, "problems": problems}
     judgement = judge_run(spec, selected, declarations, rows, strict=run.strict, interrupted=run.interrupted, **told)
     data = {
         **_asked(adapter, declarations, run),
         "deterministic": run.deterministic and not lost,
-        "qualification": _qualification(qualification or Qualification()),
+        "qualification": _qualification(qualification),
         "rows": [_row(row) for row in sorted([*rows, *(one.row() for one in lost)], key=_row_order)],
         "notes": sorted(set(notes)),
         **_verdicts(judgement, run),
@@ -257,6 +262,12 @@ def _qualification(qualification: Qualification) -> dict[str, Any]:
     return {"void": qualification.void, "failed": failed}
 
 
+def _not_offered(qualification: Qualification) -> list[str]:
+    """An operation that is declared and refused is drawn nowhere, so that nothing else would tell."""
+    absent = qualification.not_offered.items()
+    return [f"operation {name} is declared and not offered: {text or '(no reason)'}" for name, text in absent]
+
+
 def _seconds(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return dict(sorted((row["item"], float(row.get("seconds", 0.0))) for row in rows))
 
@@ -301,8 +312,10 @@ def _clean(item: Any) -> Any:
 
 
 def clean_text(text: str) -> str:
-    """The text without addresses and absolute paths, at most MAX_TEXT long."""
+    """The text without addresses and the folders of paths, at most MAX_TEXT long."""
     text = _ADDRESS.sub("0x…", text)
+    text = _QUOTED.sub(r"\1\2\1", text)  # in quotes a path may hold spaces
+    text = _SOURCE.sub(r"\1", text)
     text = _PATH.sub(lambda found: found[1] or found[2] or "…", text)
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
 
@@ -322,8 +335,10 @@ def validate_record(record: Any) -> str:
 def write_record(path: str | os.PathLike[str], record: Record) -> None:
     """Write a record beside its place, then put it there, so that no half of one can be found.
 
+    What is there already and is no regular file, such as a pipe or /dev/stdout, is written to and stays what it is.
+
     Raises:
-        GradspecError: the folder cannot be written, or the record does not agree with its schema (a fault of gradspec).
+        GradspecError: the place cannot be written, or the record does not agree with its schema (a fault of gradspec).
     """
     target = Path(path)
     wrong = validate_record(record)
@@ -332,6 +347,10 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
     text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
     beside: str | None = None
     try:
+        if is_stream(target):
+            with target.open("a", encoding="utf-8") as file:
+                file.write(text)
+            return
         with tempfile.NamedTemporaryFile(
             "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
         ) as file:
@@ -345,6 +364,11 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
         if beside is not None:
             with contextlib.suppress(OSError):
                 Path(beside).unlink()  # gone already where all went well
+
+
+def is_stream(path: Path) -> bool:
+    """Whether something is there that is written to, not replaced: a device, a pipe, a file behind /dev/stdout."""
+    return path.exists() and (not path.is_file() or path.absolute().is_relative_to("/dev"))
 
 
 def _like_any_file(path: Path) -> None:

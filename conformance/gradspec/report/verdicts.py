@@ -42,6 +42,12 @@ UNDECLARED = frozenset({"unsupported", "pending", "untested"})
 STOPPED = "the run was stopped before it"
 """The reason of clauses that an interrupted run did not come to."""
 
+NOTHING_JUDGED = "no selected clause could be judged"
+"""The problem of a run that found nothing to say."""
+
+SUITE_ERROR = "suite_error"
+"""The kind of a failure that is a fault of the suite or of the case, never of the implementation."""
+
 _UNSUPPORTED = "unsupported: "
 
 
@@ -220,9 +226,11 @@ def _together(rows: Sequence[Row], entry: Entry | None) -> _Seen:
     for row in sorted(rows, key=lambda row: str(row["item"])):
         verdict, reason = outcome(row, kind)
         seen.append(_Seen(verdict, reason, _failure(row, kind), row["item"]))
+    # a pinned case belongs to one test of its clause: it says nothing to the others, which may not even read it
+    if any(map(_reads_pinned, rows)):
+        seen = [one for one in seen if not _strange_case(one, rows)]
     if any(one.verdict == "expected" for one in seen):
-        # a pinned case belongs to one test of its clause: it says nothing to the others, which may not even read it
-        seen = [one for one in seen if one.verdict != "unexpected_pass" and not _strange_case(one, rows)]
+        seen = [one for one in seen if one.verdict != "unexpected_pass"]
     worst = min(seen, key=lambda one: VERDICTS.index(one.verdict))
     if worst.verdict == "passed":
         left = [f"{one.item}: unsupported: {one.reason}" for one in seen if one.verdict == "unsupported"]
@@ -230,10 +238,13 @@ def _together(rows: Sequence[Row], entry: Entry | None) -> _Seen:
     return worst
 
 
+def _reads_pinned(row: Row) -> bool:
+    return row.get("pinned") is not None and not _is_suite_error(row["pinned"]["failure"])
+
+
 def _strange_case(one: _Seen, rows: Sequence[Row]) -> bool:
     row = next(row for row in rows if row["item"] == one.item)
-    is_pinned = one.failure is not None and row["failure"] is None
-    return one.verdict == "failed" and is_pinned and one.failure is not None and one.failure["kind"] == "suite_error"
+    return one.verdict == "failed" and row["failure"] is None and _is_suite_error(one.failure)
 
 
 # --- clauses ------------------------------------------------------------------------------------------------------
@@ -278,14 +289,17 @@ def judge_run(
         clauses.append(_clause_entry(spec.clauses[name], seen, given, entry))
     _add_consequences(spec, clauses)
     features = _executed(spec, declarations, clauses)
-    found = [*problems, *_unmatched(clauses, entries)]
+    found = [*problems, *_unmatched(clauses, entries), *_suite_errors(clauses, by_clause, entries)]
     reported = _not_reported(rows, set(selected), items, interrupted)
     found += reported
     if not interrupted:
         found += _unproved(spec, declarations, features, clauses)
+    counts = totals(clauses)
+    if not interrupted and not counts["declared"]:
+        found.append(NOTHING_JUDGED)
     conforms = not interrupted and not found and not any(_breaks(clause, strict) for clause in clauses)
     complete = not interrupted and not reported
-    return Judgement(clauses, features, sorted(set(found)), totals(clauses), conforms, complete)
+    return Judgement(clauses, features, sorted(set(found)), counts, conforms, complete)
 
 
 def _judge_clause(
@@ -373,6 +387,26 @@ def _unmatched(clauses: Sequence[Mapping[str, Any]], entries: Mapping[str, Entry
             why = f"{clause['id']} is {clause['verdict']} here ({clause['reason']})"
             found.append(f"{entry.place}: unmatched expectation: {why}; take the entry away")
     return found
+
+
+def _suite_errors(
+    clauses: Sequence[Mapping[str, Any]], by_clause: Mapping[str, Sequence[Row]], entries: Mapping[str, Entry]
+) -> list[str]:
+    """What the suite could not judge, also where the requirement lets a failure pass."""
+    found = []
+    for clause in (clause for clause in clauses if clause["verdict"] not in UNDECLARED):
+        name, rows = clause["id"], by_clause.get(clause["id"], [])
+        drawn = [(row["item"], row["failure"]) for row in rows if _is_suite_error(row["failure"])]
+        found += [f"suite error in {item}: {failure['message']}" for item, failure in drawn]
+        strange = [f for row in rows if _is_suite_error(f := (row["pinned"] or {}).get("failure"))]
+        if strange and name in entries and not any(map(_reads_pinned, rows)):
+            texts = sorted(failure["message"] for failure in strange)
+            found.append(f"{entries[name].place}: the pinned case of {name} cannot be run: {texts[0]}")
+    return found
+
+
+def _is_suite_error(failure: Mapping[str, Any] | None) -> bool:
+    return failure is not None and failure["kind"] == SUITE_ERROR
 
 
 def _not_reported(

@@ -90,8 +90,9 @@ def slots_follow(impl: Session, case: Case, *, empty: str, clear: str, assign: s
             impl.set_grad(run.handles[leaf], tensor(impl, data))
             model[leaf], last[leaf] = data, assign
         else:
+            before = run.slots()
             _use(run, name, leaf)
-            _compare(impl, run, model, dict.fromkeys(program.leaves, keep))
+            _compare(impl, run, before, dict.fromkeys(program.leaves, keep))
         _compare(impl, run, model, last)
 
 

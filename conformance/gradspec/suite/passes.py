@@ -23,6 +23,7 @@ from gradspec.suite.support import (
     as_array,
     holds,
     is_none,
+    ones,
     refused,
     show,
     tensor,
@@ -65,6 +66,16 @@ def refuses_seed(impl: Session, clause: str, kind: str, case: Case, wrong: Any, 
         impl.backward_many(2 * run.roots, [run.seed, seed]) if listed else impl.backward(run.root, seed)
     with twin(impl, clause):
         impl.backward_many(2 * other.roots, 2 * other.seeds) if listed else other.backward()
+
+
+def refuses_one_shape(impl: Session, clause: str, case: Case, at: int, shape: Sequence[int]) -> None:
+    """A pass from several roots is refused where the seed of root number `at` has another shape than that root."""
+    run, other = build(impl, case), build(impl, case)
+    run.seeds[at] = tensor(impl, ones(shape, impl.dtype(run.roots[at])))
+    with refused(impl, clause, "bad_seed_shape"):
+        impl.backward_many(run.roots, run.seeds)
+    with twin(impl, clause):
+        impl.backward_many(other.roots, other.seeds)
 
 
 def refuses_count(impl: Session, clause: str, case: Case, count: int) -> None:
@@ -119,6 +130,15 @@ def right_or_untouched(impl: Session, clause: str, run: Run, outcome: Outcome) -
     return None
 
 
+def fits_leaves(impl: Session, clause: str, run: Run) -> None:
+    """Every filled slot of a leaf has the leaf's shape and dtype."""
+    for leaf in run.leaves:
+        slot = impl.grad(leaf)
+        if slot is not None:
+            found, wanted = (impl.shape(slot), impl.dtype(slot)), (impl.shape(leaf), impl.dtype(leaf))
+            holds(impl, clause, found == wanted, expected=f"{leaf}.grad is {wanted}", found=found)
+
+
 def with_seed(program: Program, seed: Sequence[Any]) -> Program:
     """The program with one root and this seed."""
     return program.with_roots(Root(program.roots[0].value, tuple(seed)))
@@ -129,6 +149,27 @@ def share_seed(run: Run) -> Run:
     if run.seed is not None:
         run.seeds = [tensor(run.impl, array(run.impl, run.seed))] * len(run.seeds)
     return run
+
+
+def turned_seed(run: Run, *, turned: bool) -> Run:
+    """Where `turned`, let the seed of the first root be a view of a tensor that lies in the order of reversed axes."""
+    if turned and run.seed is not None:
+        run.seeds = [_turned(run.impl, array(run.impl, run.seed), "reversed"), *run.seeds[1:]]
+    return run
+
+
+def retained_beside(impl: Session, run: Run, count: int) -> None:
+    """Passes with the same seeds over another graph, in which all intermediates retain their gradients.
+
+    None where that is not offered: the graph must be kept, so that the passes add to the same slots.
+    """
+    if "retain_grad" not in impl.features or "backward.retain_graph" not in impl.keywords:
+        return
+    kept = again(run)
+    for number in sorted(run.program.reached() - set(run.program.leaves)):
+        impl.retain_grad(kept.handles[number])
+    for _ in range(count):
+        kept.backward(retain_graph=True)
 
 
 def once_or_twice(impl: Session, clause: str, run: Run, single: Slots, numbers: Iterable[int]) -> None:

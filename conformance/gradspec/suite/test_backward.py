@@ -12,7 +12,7 @@ from gradspec.programs.special import losses
 from gradspec.programs.strategies import graphs, numbers, one_of
 from gradspec.session import Session
 from gradspec.suite import passes
-from gradspec.suite.running import again, build, equal_slots, judged, judged_values, plus, times
+from gradspec.suite.running import again, arrived, build, equal_slots, judged, judged_values, plus, single_slots, times
 from gradspec.suite.support import (
     array,
     clause,
@@ -82,8 +82,9 @@ def test_a_seed_gives_the_vector_jacobian_product(impl: Session, case: Case) -> 
 @clause("BACKWARD-06")
 @given(memory.through_shapes)
 def test_a_seed_goes_back_through_any_shapes(impl: Session, case: Case) -> None:
-    """Through views of other shapes and orders each element of the seed reaches its place in the leaf."""
-    run = build(impl, case, passes=1)
+    """Through views of other shapes and orders each element of the seed, a view itself or not, reaches its place."""
+    run = passes.turned_seed(build(impl, case), turned=case["turned"])
+    run.backward()
     judged(impl, "BACKWARD-06", run, run.slots())
 
 
@@ -94,6 +95,13 @@ def test_a_seed_of_another_shape_is_refused(impl: Session, case: Case) -> None:
     program = case.the_program
     wrong = ones(case["shape"], program.dtypes()[program.roots[0].value])
     passes.refuses_seed(impl, "BACKWARD-07", "bad_seed_shape", case, wrong)
+
+
+@clause("BACKWARD-07")
+@given(special.several_roots("apart", wrong=special.misfit_of_root))
+def test_one_seed_of_another_shape_spoils_the_list(impl: Session, case: Case) -> None:
+    """Of several seeds each must have the shape of its root: the list is refused where any one differs."""
+    passes.refuses_one_shape(impl, "BACKWARD-07", case, *case["wrong"])
 
 
 @clause("BACKWARD-08")
@@ -132,13 +140,13 @@ def test_a_seed_that_is_no_tensor_is_refused(impl: Session, case: Case) -> None:
 
 
 @clause("BACKWARD-11")
-@given(losses(exact=True, apart=True, passes=numbers(2, 3)))
+@given(special.accumulated)
 def test_passes_add_up(impl: Session, case: Case) -> None:
     """After k forwards and backwards over the same leaves each slot holds k times the gradient of one."""
-    single, run = build(impl, case, passes=1), build(impl, case, passes=1)
+    single, run = single_slots(impl, "BACKWARD-11", case), build(impl, case, passes=1)
     for _ in range(case["passes"] - 1):
         again(run).backward()
-    equal_slots(impl, "BACKWARD-11", times(case["passes"], single.slots()), run.slots(), run.program)
+    equal_slots(impl, "BACKWARD-11", times(case["passes"], single), run.slots(), run.program)
 
 
 @clause("BACKWARD-12")
@@ -229,11 +237,11 @@ def test_a_leaf_may_be_the_root(impl: Session, case: Case) -> None:
 @given(special.listed_leaves)
 def test_inputs_restricts_accumulation(impl: Session, case: Case) -> None:
     """A pass with inputs= adds to the listed leaves what a full pass would, and to no other leaf."""
-    full, run = build(impl, case, passes=1), build(impl, case, passes=case["before"])
+    full, run = single_slots(impl, "BACKWARD-18", case), build(impl, case, passes=case["before"])
     before, second = run.slots(), again(run)
     listed = [*case["chosen"], case["inner"]] if case["both"] else case["chosen"]
     second.backward(inputs=[second.handles[n] for n in listed])
-    after = plus(before, full.slots())
+    after = plus(before, full)
     expected = {n: after[n] if n in case["chosen"] else held for n, held in before.items()}
     equal_slots(impl, "BACKWARD-18", expected, run.slots(), run.program)
 
@@ -252,8 +260,10 @@ def test_empty_inputs_are_refused(impl: Session, case: Case) -> None:
 @clause("BACKWARD-20")
 @given(special.inner_values)
 def test_inputs_fills_the_slot_of_a_non_leaf(impl: Session, case: Case) -> None:
-    """Each pass adds the gradient of an intermediate that inputs= lists to its slot, without retain_grad."""
+    """Each pass adds the gradient of an intermediate that inputs= lists to its slot once, retained or not."""
     single, run, number = build(impl, case), build(impl, case), case["number"]
+    if case["retained"]:
+        impl.retain_grad(run.handles[number])
     single.backward(inputs=[single.handles[number]])
     for _ in range(case["passes"] - 1):
         run.backward(inputs=[run.handles[number]], retain_graph=True)
@@ -292,9 +302,9 @@ def test_inputs_takes_a_dict_and_no_other_mapping(impl: Session, case: Case) -> 
 @given(losses(exact=True, apart=True, chosen=special.reached_leaves()))
 def test_a_tensor_listed_twice_counts_once_or_twice(impl: Session, case: Case) -> None:
     """Leaves that stand twice in inputs= receive their gradient once or twice."""
-    single, run = build(impl, case, passes=1), build(impl, case)
+    single, run = single_slots(impl, "BACKWARD-23", case), build(impl, case)
     run.backward(inputs=2 * [run.handles[n] for n in case["chosen"]])
-    passes.once_or_twice(impl, "BACKWARD-23", run, single.slots(), case["chosen"])
+    passes.once_or_twice(impl, "BACKWARD-23", run, single, case["chosen"])
 
 
 @clause("BACKWARD-24")
@@ -375,7 +385,7 @@ def test_zeros_and_none_are_the_same_start(impl: Session, case: Case) -> None:
 @clause("BACKWARD-29")
 @given(special.reused_leaves)
 def test_a_leaf_used_many_times_receives_the_sum(impl: Session, case: Case) -> None:
-    """A leaf that is used up to twelve times has the sum of the gradients of as many leaves that are used once."""
+    """A leaf that is used up to forty times has the sum of the gradients of as many leaves that are used once."""
     run = build(impl, case, passes=1)
     judged(impl, "BACKWARD-29", run, run.slots(), both=True)
     split, copies = editing.one_leaf_per_use(case.the_program, 0)
@@ -453,7 +463,7 @@ def test_backward_is_linear_in_the_seed(impl: Session, case: Case) -> None:
     """The gradients for the seed a u + b w are a times those for u plus b times those for w."""
     a, b, u, w = case["a"], case["b"], case["u"], case["w"]
     both = passes.with_seed(case.the_program, [a * v + b * z for v, z in zip(u, w, strict=True)])
-    parts = [build(impl, passes.with_seed(both, seed), passes=1).slots() for seed in (u, w)]
+    parts = [single_slots(impl, "BACKWARD-34", passes.with_seed(both, seed)) for seed in (u, w)]
     run = build(impl, both, passes=1)
     equal_slots(impl, "BACKWARD-34", plus(times(a, parts[0]), times(b, parts[1])), run.slots(), both)
 
@@ -522,6 +532,9 @@ def test_a_seed_keeps_its_values(impl: Session, case: Case) -> None:
     before = values(impl, run.seeds)
     for _ in range(case["passes"]):
         again(run).backward()
+    arrived(impl, "BACKWARD-44", run)
+    passes.all_unchanged(impl, "BACKWARD-44", before, run.seeds, "seed")
+    passes.retained_beside(impl, run, case["passes"])
     passes.all_unchanged(impl, "BACKWARD-44", before, run.seeds, "seed")
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from gradspec.judge import NotJudged
+from gradspec.programs import special
 from gradspec.programs.commands import slot_lives
 from gradspec.programs.program import Case
-from gradspec.programs.strategies import graphs, numbers, one_of, other_shape, subset_of_leaves, tracked_value
+from gradspec.programs.strategies import graphs, misfit, numbers, one_of, subset_of_leaves, tracked_value, ways_of_passing
 from gradspec.session import Session
+from gradspec.suite import passes
 from gradspec.suite.machines import slots_follow
-from gradspec.suite.running import Slots, again, build, equal_slots, judged, judged_values, times
+from gradspec.suite.running import Slots, again, arrived, build, equal_slots, judged, judged_values, single_slots, times
 from gradspec.suite.support import (
     array,
     clause,
@@ -61,40 +63,40 @@ def test_slots_follow_their_model(impl: Session, case: Case) -> None:
 
 
 @clause("GRADSLOT-02")
-@given(graphs(shape=other_shape(leaf=True), filled=one_of(False, True)))
+@given(graphs(misfit=misfit(), filled=one_of(False, True)))
 def test_a_gradient_of_another_shape_is_refused(impl: Session, case: Case) -> None:
-    """Assigning a tensor of another shape is an error and leaves the slot as it was; the leaf's own shape is taken."""
-    run = build(impl, case, passes=int(case["filled"]))
-    leaf = run.leaves[0]
-    dtype, before = impl.dtype(leaf), values(impl, [impl.grad(leaf)])[0]
-    wrong = tensor(impl, ones(case["shape"], dtype))
+    """Assigning a tensor of another shape is an error and leaves the slot as it was; the owner's own shape is taken."""
+    run, (number, shape) = build(impl, case, passes=int(case["filled"])), case["misfit"]
+    owner = run.handles[number]
+    dtype, before = impl.dtype(owner), values(impl, [impl.grad(owner)])[0]
+    wrong = tensor(impl, ones(shape, dtype))
     with refused(impl, "GRADSLOT-02", "bad_grad_shape"):
-        impl.set_grad(leaf, wrong)
-    unchanged(impl, "GRADSLOT-02", before, impl.grad(leaf), "the slot after the refusal")
+        impl.set_grad(owner, wrong)
+    unchanged(impl, "GRADSLOT-02", before, impl.grad(owner), "the slot after the refusal")
     with twin(impl, "GRADSLOT-02"):
-        impl.set_grad(leaf, tensor(impl, ones(impl.shape(leaf), dtype)))
+        impl.set_grad(owner, tensor(impl, ones(impl.shape(owner), dtype)))
 
 
 @clause("GRADSLOT-03")
-@given(graphs(dtype="float64", other=one_of("float32", "int64"), filled=one_of(False, True)))
+@given(graphs(dtype="float64", other=one_of("float32", "int64"), filled=one_of(False, True), owner=tracked_value()))
 def test_a_gradient_of_another_dtype_is_refused(impl: Session, case: Case) -> None:
-    """Assigning a tensor of another dtype is an error and leaves the slot as it was; the leaf's own dtype is taken."""
+    """Assigning a tensor of another dtype is an error and leaves the slot as it was; the owner's own dtype is taken."""
     run = build(impl, case, passes=int(case["filled"]))
-    leaf = run.leaves[0]
-    shape, before = impl.shape(leaf), values(impl, [impl.grad(leaf)])[0]
+    owner = run.handles[case["owner"]]
+    shape, before = impl.shape(owner), values(impl, [impl.grad(owner)])[0]
     wrong = tensor(impl, ones(shape, case["other"]))
     with refused(impl, "GRADSLOT-03", "bad_grad_dtype"):
-        impl.set_grad(leaf, wrong)
-    unchanged(impl, "GRADSLOT-03", before, impl.grad(leaf), "the slot after the refusal")
+        impl.set_grad(owner, wrong)
+    unchanged(impl, "GRADSLOT-03", before, impl.grad(owner), "the slot after the refusal")
     with twin(impl, "GRADSLOT-03"):
-        impl.set_grad(leaf, tensor(impl, ones(shape, "float64")))
+        impl.set_grad(owner, tensor(impl, ones(shape, "float64")))
 
 
 @clause("GRADSLOT-04")
 @given(graphs(exact=True))
 def test_a_cleared_slot_starts_from_nothing(impl: Session, case: Case) -> None:
     """A slot that was filled and is assigned None reads None, and after the next pass the gradient of one."""
-    single, run = build(impl, case, passes=1).slots(), build(impl, case, passes=1)
+    single, run = single_slots(impl, "GRADSLOT-04", case), build(impl, case, passes=1)
     for leaf in run.leaves:
         impl.set_grad(leaf, None)
         is_none(impl, "GRADSLOT-04", leaf, "None was assigned")
@@ -117,7 +119,7 @@ def test_a_tensor_is_not_its_own_gradient(impl: Session, case: Case) -> None:
 @given(graphs(exact=True, apart=True, filled=one_of(False, True)))
 def test_an_assigned_gradient_is_what_a_pass_adds_to(impl: Session, case: Case) -> None:
     """A tensor assigned to a slot, empty or filled, is what the slot reads and what the next pass adds to."""
-    single, run = build(impl, case, passes=1).slots(), build(impl, case, passes=int(case["filled"]))
+    single, run = single_slots(impl, "GRADSLOT-06", case), build(impl, case, passes=int(case["filled"]))
     for leaf in run.leaves:
         assigned = 3 * ones(impl.shape(leaf), impl.dtype(leaf))
         impl.set_grad(leaf, tensor(impl, assigned))
@@ -208,24 +210,34 @@ def test_retain_grad_needs_a_tensor_that_requires_grad(impl: Session, case: Case
 
 
 @clause("GRADSLOT-12")
-@given(graphs(exact=True, apart=True, number=tracked_value(leaves=False, reached=True), passes=numbers(2, 4)))
+@given(
+    graphs(
+        exact=True,
+        apart=True,
+        number=tracked_value(leaves=False, reached=True),
+        passes=numbers(2, 4),
+        way=ways_of_passing("backward", "create_graph"),
+    )
+)
 def test_a_retained_gradient_accumulates(impl: Session, case: Case) -> None:
-    """After n passes over a retained graph the slot of a retaining non-leaf holds n times its gradient."""
+    """After n passes, recorded or not, over a retained graph the slot of a retaining non-leaf has n times its gradient."""
     single, run = build(impl, case), build(impl, case)
     for built in (single, run):
         impl.retain_grad(built.handles[case["number"]])
     single.backward()
     for _ in range(case["passes"]):
-        run.backward(retain_graph=True)
-    expected = times(case["passes"], single.slots([case["number"]]))
+        run.pass_by(case["way"], retain_graph=True)
+    expected = times(case["passes"], arrived(impl, "GRADSLOT-12", single, [case["number"]]))
     equal_slots(impl, "GRADSLOT-12", expected, run.slots([case["number"]]), run.program)
 
 
 @clause("GRADSLOT-13")
-@given(graphs(passes=numbers(1, 2)))
+@given(graphs(passes=numbers(1, 2), tracked=one_of(False, True)))
 def test_a_computed_gradient_does_not_require_grad(impl: Session, case: Case) -> None:
-    """What a pass without create_graph puts into a slot, or adds to it, does not require grad."""
+    """What a pass without create_graph puts into a slot, or adds to it, does not require grad, even if a seed does."""
     run = build(impl, case)
+    if case["tracked"] and run.seed is not None:
+        run.seeds = [tensor(impl, array(impl, run.seed), requires_grad=True)]
     for _ in range(case["passes"]):
         run.backward(retain_graph=True)
     for leaf in run.leaves:
@@ -251,7 +263,8 @@ def test_a_leaf_frozen_after_the_forward_receives_nothing(impl: Session, case: C
     for x, held in zip(frozen, before, strict=True):
         unchanged(impl, "GRADSLOT-14", held, impl.grad(x), f"the slot of {x}, frozen after the forward")
     control = build(impl, case, passes=1 + case["filled"], retain_graph=True)
-    equal_slots(impl, "GRADSLOT-14", control.slots(others), run.slots(others), run.program)
+    expected = arrived(impl, "GRADSLOT-14", control)
+    equal_slots(impl, "GRADSLOT-14", {n: expected[n] for n in others}, run.slots(others), run.program)
 
 
 @clause("GRADSLOT-15")
@@ -286,7 +299,8 @@ def test_retain_grad_counts_once(impl: Session, case: Case) -> None:
     once.backward()
     run.backward()
     everything = [case["number"], *run.program.leaves]
-    equal_slots(impl, "GRADSLOT-17", once.slots(everything), run.slots(everything), run.program)
+    expected = arrived(impl, "GRADSLOT-17", once, everything)
+    equal_slots(impl, "GRADSLOT-17", expected, run.slots(everything), run.program)
 
 
 @clause("GRADSLOT-18")
@@ -310,12 +324,14 @@ def test_retain_grad_keeps_no_tensor_alive(impl: Session, case: Case) -> None:
 @given(graphs())
 def test_a_gradient_has_the_shape_and_dtype_of_its_leaf(impl: Session, case: Case) -> None:
     """What a pass puts into the slot of a leaf has the leaf's shape and dtype."""
-    run = build(impl, case, passes=1)
-    for leaf in run.leaves:
-        held = impl.grad(leaf)
-        if held is not None:
-            found, wanted = (impl.shape(held), impl.dtype(held)), (impl.shape(leaf), impl.dtype(leaf))
-            holds(impl, "GRADSLOT-20", found == wanted, expected=f"{leaf}.grad is {wanted}", found=found)
+    passes.fits_leaves(impl, "GRADSLOT-20", build(impl, case, passes=1))
+
+
+@clause("GRADSLOT-20")
+@given(special.mixed_dtypes)
+def test_a_gradient_has_the_dtype_of_its_leaf_where_dtypes_meet(impl: Session, case: Case) -> None:
+    """Also where the leaf met a tensor of a wider dtype, so that its gradient arrives in that one, it has its own."""
+    passes.fits_leaves(impl, "GRADSLOT-20", build(impl, case, passes=1))
 
 
 @clause("GRADSLOT-21")
