@@ -275,10 +275,12 @@ def gradspec_run(request: pytest.FixtureRequest) -> Callable[[SuiteTest, str], N
 
 
 def _conclude(bench: Bench, clause: str, row: dict[str, Any]) -> None:
+    from gradspec.report.record import clean_text  # noqa: PLC0415
     from gradspec.report.verdicts import outcome  # noqa: PLC0415
 
     card, entry = bench.options.spec.clauses[clause], bench.expectations.entries.get(clause)
     verdict, reason = outcome(row, entry.kind if entry else None)
+    reason = clean_text(reason)
     if verdict == "unsupported":
         pytest.skip(f"unsupported: {reason}")
     if card.status == "disputed":

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from json import loads
 from pathlib import Path
 from typing import Any, Protocol
@@ -179,6 +180,17 @@ class _Listener:
         """Hand the declarations in."""
         self.config = config
         config.stash[RUN].declared = self.declared
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_sessionstart(self) -> Generator[None, object, object]:
+        """Workers leave Ctrl-C to this process from their first moment: they inherit that the signal is held back."""
+        if not hasattr(signal, "pthread_sigmask"):
+            return (yield)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return (yield)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     @pytest.hookimpl(trylast=True)
     def pytest_xdist_node_collection_finished(self) -> None:

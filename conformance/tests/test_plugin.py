@@ -98,7 +98,8 @@ def bench(status: str = "stable", kind: str | None = None) -> Any:
     ("bench", "row", "outcome", "said"),
     [
         (bench(), row(failure=failure("wrong_value")), pytest.fail.Exception, "RETAIN-01 (MUST) failed: wrong_value"),
-        (bench(), row(assertions=0), pytest.fail.Exception, "not exercised"),
+        (bench(), row(assertions=0), pytest.fail.Exception, "not exercised: 8 examples ran and none came to an assert"),
+        (bench(), row(examples=0, assertions=0, discards={"a/b.py:1": 8}), pytest.fail.Exception, "discarded: b.py:1"),
         (bench(kind="k"), row(), pytest.fail.Exception, "unexpected pass"),
         (bench(kind="k"), row(failure=failure("other")), pytest.fail.Exception, "listed as failing with k"),
         (bench(kind="k"), row(pinned={"failure": failure("k"), "discards": {}}), pytest.xfail.Exception, "known"),
@@ -175,6 +176,14 @@ def test_the_ids_of_error_tests_are_read_from_the_tests(tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text(helpers, encoding="utf-8")
     test = SimpleNamespace(source=(str(tmp_path / "test_x.py"), 1))
     assert refused_ids([test]) == {"A-01", "A-02", "A-05"}  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_workers_that_die_while_they_load_are_not_replaced_for_ever(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "dies.py").write_text("import os\nos._exit(5)\n", encoding="utf-8")
+    done = suite(tmp_path, "-n", workers, "--max-worker-restart=1000", "--adapter=dies.py", *SOME)
+    assert done.returncode == 3
+    assert "its process ended while it was loaded in a worker" in done.stdout + done.stderr
 
 
 # --- workers ------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import Any
 import hypothesis
 import numpy as np
 import pytest
-from gradspec.adapter import Unsupported
+from gradspec.adapter import OPTIONAL, Unsupported
 from gradspec.capabilities import Capabilities
 from gradspec.programs import building, commands, oracles, strategies
 from gradspec.programs.building import Fact
@@ -367,14 +367,27 @@ def test_seeds_have_the_size_of_the_first_root() -> None:
         assert [len(seed) for seed in found] == 2 * [sizes(program)[0]]
 
 
-@pytest.mark.parametrize("leaf", [False, True])
-def test_another_shape_differs(leaf: bool) -> None:
-    found = parameter("shape", strategies.other_shape(leaf=leaf))
-    asked = [p.shapes()[p.leaves[0] if leaf else p.roots[0].value] for p, _ in found]
-    pairs = list(zip(asked, (shape for _, shape in found), strict=True))
+def test_a_misfit_is_a_tracked_value_and_another_shape() -> None:
+    found = parameter("misfit", strategies.misfit())
+    pairs = [(program.shapes()[owner], shape) for program, (owner, shape) in found]
     assert all(shape != wrong for shape, wrong in pairs)
     assert any(len(shape) != len(wrong) for shape, wrong in pairs)
     assert any(len(shape) == len(wrong) for shape, wrong in pairs)
+    assert all(program.tracked()[owner] for program, (owner, _) in found)
+    assert {owner < len(program.inputs) for program, (owner, _) in found} == {False, True}
+
+
+def test_only_ways_of_passing_that_are_offered_are_drawn() -> None:
+    asked = ("backward", "inputs", "many", "twice", "no_grad", "create_graph", "gradients")
+    features = frozenset({"backward.inputs", "backward.many", "no_grad", "higher", "grad"})
+    every = replace(FULL, features=features, keywords=OPTIONAL)
+    for offered, expected in (
+        (every, set(asked)),
+        (replace(every, keywords=frozenset()), {"backward", "no_grad", "gradients"}),
+        (replace(every, features=frozenset()), {"backward"}),
+    ):
+        cases = drawn(graphs(way=strategies.ways_of_passing(*asked), seed="implicit")(offered), 60)
+        assert {case["way"] for case in cases} == expected
 
 
 @pytest.mark.parametrize(("proper", "nonempty"), [(False, True), (True, True), (False, False), (True, False)])

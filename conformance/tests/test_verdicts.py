@@ -191,6 +191,8 @@ def test_a_pinned_case_that_no_test_can_run_is_a_problem_at_its_place() -> None:
     found = judged(stranger, row("B-01"), cards=cards, expectations=listed())
     said = "mine.yaml:4: the pinned case of A-01 cannot be run: it is suite_error"
     assert (found.problems, found.conforms) == ([said], False)
+    hits, passes = stranger | {"expected_hits": 2}, row("A-01", "u", pinned=PINNED_PASSES)
+    assert said in judged(hits, passes, cards=cards, expectations=listed()).problems
     reads = row("A-01", "u", pinned=PINNED)
     found = judged(stranger, reads, row("B-01"), cards=cards, expectations=listed())
     assert (found.problems, found.conforms) == ([], True)

@@ -139,6 +139,10 @@ _WAYS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
 """Ways to ask for a pass, each with the features and the keywords that it needs."""
 
 
+def _offers(offered: Capabilities, features: frozenset[str], keywords: frozenset[str]) -> bool:
+    return features <= offered.features and keywords <= offered.keywords
+
+
 def ways_of_passing(*asked: str) -> Parameter:
     """How a pass is asked for (`Run.pass_by`): one of `asked`, the first of which every implementation offers.
 
@@ -147,11 +151,7 @@ def ways_of_passing(*asked: str) -> Parameter:
     """
 
     def parameter(draw: Draw, _program: Program, offered: Capabilities) -> Any:
-        needs = {way: _WAYS[way] for way in asked}
-        ways = [
-            way for way, (features, words) in needs.items() if features <= offered.features and words <= offered.keywords
-        ]
-        return draw(st.sampled_from(ways))
+        return draw(st.sampled_from([way for way in asked if _offers(offered, *_WAYS[way])]))
 
     return parameter
 
@@ -297,6 +297,16 @@ def one_of(*choices: Any) -> Parameter:
     """One of at most 100 choices."""
     assert len(choices) <= 100
     return lambda draw, _program, _offered: draw(st.sampled_from(choices))
+
+
+def in_slots() -> Parameter:
+    """Whether to ask for gradients by backward, in slots, and not by `gradients`; never with a seed where none goes."""
+
+    def parameter(draw: Draw, program: Program, offered: Capabilities) -> Any:
+        seeded = any(root.seed is not None for root in program.roots)
+        return draw(st.booleans()) and ("seed" in offered.features or not seeded)
+
+    return parameter
 
 
 def seeds(count: int = 1) -> Parameter:

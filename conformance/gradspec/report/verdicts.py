@@ -191,8 +191,7 @@ def outcome(row: Row, kind: str | None = None) -> tuple[str, str]:
 
 def _failure(row: Row, kind: str | None) -> Mapping[str, Any] | None:
     """The failure to show: one of another kind than the listed one comes first."""
-    pinned = (row.get("pinned") or {}).get("failure")
-    found: list[Mapping[str, Any]] = [f for f in (row["failure"], pinned) if f is not None]
+    found: list[Mapping[str, Any]] = [f for f in (row["failure"], _pinned(row)) if f is not None]
     return min(found, key=lambda failure: failure["kind"] == kind, default=None)
 
 
@@ -226,9 +225,10 @@ def _together(rows: Sequence[Row], entry: Entry | None) -> _Seen:
     for row in sorted(rows, key=lambda row: str(row["item"])):
         verdict, reason = outcome(row, kind)
         seen.append(_Seen(verdict, reason, _failure(row, kind), row["item"]))
-    # a pinned case belongs to one test of its clause: it says nothing to the others, which may not even read it
-    if any(map(_reads_pinned, rows)):
-        seen = [one for one in seen if not _strange_case(one, rows)]
+    unread = {row["item"] for row in rows if _is_suite_error(_pinned(row))} - {
+        row["item"] for row in _stale(rows, kind)
+    }
+    seen = [one for one in seen if one.item not in unread or not _is_suite_error(one.failure) or _drawn(one, rows)]
     if any(one.verdict == "expected" for one in seen):
         seen = [one for one in seen if one.verdict != "unexpected_pass"]
     worst = min(seen, key=lambda one: VERDICTS.index(one.verdict))
@@ -238,13 +238,32 @@ def _together(rows: Sequence[Row], entry: Entry | None) -> _Seen:
     return worst
 
 
-def _reads_pinned(row: Row) -> bool:
-    return row.get("pinned") is not None and not _is_suite_error(row["pinned"]["failure"])
+def _stale(rows: Sequence[Row], kind: str | None) -> list[Row]:
+    """The rows whose test cannot run the pinned case and should.
+
+    A pinned case belongs to one test of its clause: it says nothing to the others, which may not even read it. It is
+    no other's where no test reads it, or where none fails on it and this one sees the listed failure in drawn cases.
+    """
+    pinned = [row for row in rows if row.get("pinned") is not None]
+    strange = [row for row in pinned if _is_suite_error(_pinned(row))]
+    if len(strange) == len(pinned):
+        return strange
+    failing = any((failure := _pinned(row)) is not None and failure["kind"] == kind for row in pinned)
+    return [] if failing else [row for row in strange if row["expected_hits"]]
 
 
-def _strange_case(one: _Seen, rows: Sequence[Row]) -> bool:
-    row = next(row for row in rows if row["item"] == one.item)
-    return one.verdict == "failed" and row["failure"] is None and _is_suite_error(one.failure)
+def _pinned(row: Row) -> Mapping[str, Any] | None:
+    """The failure of the pinned case."""
+    return (row.get("pinned") or {}).get("failure")
+
+
+def _drawn(one: _Seen, rows: Sequence[Row]) -> bool:
+    """Whether the failure is one of a drawn case."""
+    return next(row for row in rows if row["item"] == one.item)["failure"] is not None
+
+
+def _is_suite_error(failure: Mapping[str, Any] | None) -> bool:
+    return failure is not None and failure["kind"] == SUITE_ERROR
 
 
 # --- clauses ------------------------------------------------------------------------------------------------------
@@ -398,15 +417,11 @@ def _suite_errors(
         name, rows = clause["id"], by_clause.get(clause["id"], [])
         drawn = [(row["item"], row["failure"]) for row in rows if _is_suite_error(row["failure"])]
         found += [f"suite error in {item}: {failure['message']}" for item, failure in drawn]
-        strange = [f for row in rows if _is_suite_error(f := (row["pinned"] or {}).get("failure"))]
-        if strange and name in entries and not any(map(_reads_pinned, rows)):
-            texts = sorted(failure["message"] for failure in strange)
-            found.append(f"{entries[name].place}: the pinned case of {name} cannot be run: {texts[0]}")
+        if name in entries:
+            texts = sorted(f["message"] for row in _stale(rows, entries[name].kind) if (f := _pinned(row)))
+            where = f"{entries[name].place}: the pinned case of {name} cannot be run"
+            found += [f"{where}: {text}" for text in texts[:1]]
     return found
-
-
-def _is_suite_error(failure: Mapping[str, Any] | None) -> bool:
-    return failure is not None and failure["kind"] == SUITE_ERROR
 
 
 def _not_reported(

@@ -15,7 +15,7 @@ from gradspec.programs import editing
 from gradspec.programs.forward import to_array
 from gradspec.programs.program import Case, Program, Root
 from gradspec.session import Handle, Session
-from gradspec.suite.running import Run, Slots, apply_steps, build, close, equal_slots, judged, plus, times
+from gradspec.suite.running import Run, Slots, again, apply_steps, build, close, equal_slots, judged, plus, times
 from gradspec.suite.support import (
     Array,
     Outcome,

@@ -8,6 +8,7 @@ from gradspec.programs.commands import lifetimes
 from gradspec.programs.program import Case
 from gradspec.programs.strategies import (
     graphs,
+    in_slots,
     numbers,
     one_of,
     saving_once,
@@ -18,7 +19,17 @@ from gradspec.programs.strategies import (
 )
 from gradspec.session import Session
 from gradspec.suite.machines import outlives
-from gradspec.suite.running import again, build, close, equal_slots, plus, second_derivative, single_slots, times
+from gradspec.suite.running import (
+    again,
+    arrived,
+    build,
+    close,
+    equal_slots,
+    plus,
+    second_derivative,
+    single_slots,
+    times,
+)
 from gradspec.suite.support import (
     array,
     clause,
@@ -63,12 +74,11 @@ def test_a_graph_lives_as_long_as_it_is_retained(impl: Session, case: Case) -> N
 @given(graphs(saves=False, exact=True, apart=False))
 def test_a_graph_that_saved_nothing_adds_again_or_refuses(impl: Session, case: Case) -> None:
     """A second pass over a graph without saved values adds the same gradient, or is refused and adds nothing."""
-    single = build(impl, case, passes=1)
-    run = build(impl, case, passes=1)
+    single, run = single_slots(impl, "RETAIN-02", case), build(impl, case, passes=1)
     before = run.slots()
     with may_refuse(impl, "graph_freed") as second:
         run.backward()
-    expected = before if second.error else times(2, single.slots())
+    expected = before if second.error else times(2, single)
     equal_slots(impl, "RETAIN-02", expected, run.slots(), run.program)
 
 
@@ -100,7 +110,7 @@ def test_create_graph_retains_by_default(impl: Session, case: Case) -> None:
 
 
 @clause("RETAIN-05")
-@given(unary("pow", "sin", "cos", "log", kept=one_of(False, True)))
+@given(unary("pow", "sin", "cos", "log", kept=in_slots()))
 def test_a_derivative_outlives_its_freed_graph(impl: Session, case: Case) -> None:
     """A gradient that a pass recorded and freed its graph, returned or kept in the slot, is itself differentiable."""
     run, x = build(impl, case), case.the_program.inputs[0].values
@@ -140,7 +150,7 @@ def test_a_failed_pass_leaves_whole_gradients_or_none(impl: Session, case: Case)
     other = impl.tensor(1.0, dtype=program.inputs[program.leaves[0]].dtype, requires_grad=True)
     early = impl.apply("add", other, other)  # recorded before the freed part, its twin below after it
     run = build(impl, case, passes=1)
-    single = run.slots()
+    single = arrived(impl, "RETAIN-07", run)
     loss = impl.apply("add", impl.apply("add", early, run.root), impl.apply("mul", other, other))
     with may_refuse(impl, "graph_freed"):
         impl.backward(loss if impl.shape(loss) == () else impl.apply("sum", loss, dim=None, keepdim=False))
