@@ -286,8 +286,8 @@ class Adapter:
 
         Args:
             root: the tensor to differentiate.
-            gradient: the seed, a tensor of the root's shape; None for the implicit seed of a one-element root. Given only
-                where the feature `seed` is declared.
+            gradient: the seed, a tensor of the root's shape; None for the implicit seed of a one-element root. Given
+                only where the feature `seed` is declared.
             retain_graph: keep what was saved for a further pass; None means the value of create_graph.
             create_graph: record the pass itself (feature `higher`).
             inputs: the tensors to accumulate into (keyword `backward.inputs`).
