@@ -228,9 +228,11 @@ def stale_sum(ag: Any) -> None:
 )
 def sums_live_in_the_graph(ag: Any) -> None:
     run_node = ag.engine.run_node
-    old: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    plain: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+    recorded: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def adding(run: Any, node: Any, gradient: Any) -> Any:
+        old = recorded if run.create_graph else plain  # a pass of one kind does not read what the other kept
         gradient = plus(old.get(node), gradient)
         if run.retain:
             old[node] = gradient
