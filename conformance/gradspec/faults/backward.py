@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -176,55 +177,51 @@ def one_is_added(ag: Any) -> None:
     ag.engine.seed_of = adding
 
 
+def where_the_shape_differs(ag: Any, mended: Callable[[Any, Any], Any]) -> None:
+    """Let a seed whose shape is refused be mended and taken; `mended` raises ValueError where it cannot be."""
+    seed_of = ag.engine.seed_of
+
+    def lenient(root: Any, seed: Any) -> Any:
+        try:
+            return seed_of(root, seed)
+        except ag.errors.BadSeedShapeError:
+            try:
+                fitting = mended(root, seed)
+            except ValueError as error:
+                raise ag.errors.BadSeedShapeError(str(error)) from None
+            return seed_of(root, fitting)
+
+    ag.engine.seed_of = lenient
+
+
 @fault(
     "BACKWARD_07_broadcasts", clauses=["BACKWARD-07"], title="a seed that broadcasts to the root's shape is accepted"
 )
 def seed_broadcasts(ag: Any) -> None:
-    seed_of = ag.engine.seed_of
+    def expanded(root: Any, seed: Any) -> Any:
+        np.broadcast_to(seed._data, root.shape)
+        return seed.expand(root.shape)
 
-    def lenient(root: Any, seed: Any) -> Any:
-        try:
-            return seed_of(root, seed)
-        except ag.errors.BadSeedShapeError:
-            try:
-                np.broadcast_to(seed._data, root.shape)
-            except ValueError:
-                raise ag.errors.BadSeedShapeError("the seed does not broadcast") from None
-            return seed_of(root, seed.expand(root.shape))
-
-    ag.engine.seed_of = lenient
+    where_the_shape_differs(ag, expanded)
 
 
 @fault("BACKWARD_07_reshapes", clauses=["BACKWARD-07"], title="a seed of as many elements as the root is reshaped")
 def seed_reshapes(ag: Any) -> None:
-    seed_of = ag.engine.seed_of
+    def reshaped(root: Any, seed: Any) -> Any:
+        if seed.numel() != math.prod(root.shape):
+            raise ValueError("the seed has not as many elements as the root")
+        return seed.reshape(root.shape)
 
-    def lenient(root: Any, seed: Any) -> Any:
-        try:
-            return seed_of(root, seed)
-        except ag.errors.BadSeedShapeError:
-            if seed.numel() != math.prod(root.shape):
-                raise
-            return seed_of(root, seed.reshape(root.shape))
-
-    ag.engine.seed_of = lenient
+    where_the_shape_differs(ag, reshaped)
 
 
 @fault("BACKWARD_07_sums", clauses=["BACKWARD-07"], title="a seed to whose shape the root broadcasts is summed")
 def seed_sums(ag: Any) -> None:
-    seed_of = ag.engine.seed_of
+    def summed(root: Any, seed: Any) -> Any:
+        np.broadcast_to(np.empty(root.shape), seed.shape)
+        return ag.ops.sum_to(seed, root.shape)
 
-    def lenient(root: Any, seed: Any) -> Any:
-        try:
-            return seed_of(root, seed)
-        except ag.errors.BadSeedShapeError:
-            try:
-                np.broadcast_to(np.empty(root.shape), seed.shape)
-            except ValueError:
-                raise ag.errors.BadSeedShapeError("the root does not broadcast") from None
-            return seed_of(root, ag.ops.sum_to(seed, root.shape))
-
-    ag.engine.seed_of = lenient
+    where_the_shape_differs(ag, summed)
 
 
 @fault(
