@@ -30,6 +30,19 @@ class Unsupported(Exception):
     """Raised by an adapter for what its implementation does not offer; the text names the missing thing."""
 
 
+class Gone(BaseException):
+    """The process that the implementation lives in has ended: no error of the implementation, which cannot catch it.
+
+    Attributes:
+        verdict: "crashed" or "timed_out".
+        reason: what is known of it, in a sentence.
+    """
+
+    def __init__(self, verdict: str, reason: str) -> None:
+        super().__init__(reason)
+        self.verdict, self.reason = verdict, reason
+
+
 class BehaviourError(Exception):
     """The exception that a behaviour raises on purpose; a clause may ask that it comes out as itself."""
 
@@ -61,7 +74,10 @@ class ActInfo:
 ACTS: dict[str, ActInfo] = {}
 """Every act of the contract by name."""
 
-OPTIONAL = frozenset(
+LEGACY = frozenset({"backward_many.grad_variables", "gradients.only_inputs"})
+"""Keywords that torch keeps for old callers."""
+
+OPTIONAL = LEGACY | frozenset(
     {
         "backward.retain_graph",
         "backward.create_graph",
@@ -131,6 +147,12 @@ class Adapter:
     def start(self) -> None:
         """Begin an example: forget recorded events and put the implementation's global modes back to their defaults."""
         self._events.clear()
+
+    def named(self, name: str, native: Native) -> None:
+        """The suite calls `native` by this name: told of each new handle.
+
+        An adapter in this process has no use of it: `lookup` finds what it needs.
+        """
 
     def version(self) -> str:
         """The version of the implementation, as installed."""
@@ -303,8 +325,13 @@ class Adapter:
         retain_graph: bool | None = None,
         create_graph: bool = False,
         inputs: Sequence[Native] | None = None,
+        grad_variables: Sequence[Any] | None = None,
     ) -> None:
-        """One pass from several roots, each with its seed or None (feature `backward.many`)."""
+        """One pass from several roots, each with its seed or None (feature `backward.many`).
+
+        A root is a tensor or what `gradient_edge` returned. `grad_variables` is an old name of `gradients` (keyword
+        `backward_many.grad_variables`).
+        """
         raise self.missing("backward_many")
 
     @act("tensors")
@@ -318,13 +345,21 @@ class Adapter:
         create_graph: bool = False,
         allow_unused: bool = False,
         materialize: bool = False,
+        only_inputs: bool = True,
     ) -> tuple[Native | None, ...]:
         """The gradients of `outputs` for `inputs`, returned and not accumulated (feature `grad`).
+
+        `only_inputs=False` is an old way to ask for accumulation as well (keyword `gradients.only_inputs`).
 
         Returns:
             One tensor for each input, None for one that is not reached where `allow_unused` permits it.
         """
         raise self.missing("gradients")
+
+    @act("handle")
+    def gradient_edge(self, x: Native) -> Native:
+        """The edge at which the gradient of `x` arrives: a root or an input without its tensor (`gradient_edges`)."""
+        raise self.missing("gradient_edge")
 
     @act("tensors")
     def vjp(self, program: Any, inputs: Sequence[Native], seeds: Sequence[Any]) -> tuple[Native | None, ...]:
@@ -483,6 +518,13 @@ class Adapter:
     def missing(self, what: str) -> Unsupported:
         """The exception to raise for something that the implementation does not offer."""
         return Unsupported(f"{what} is not offered")
+
+    def native_operation(self, op: str) -> Callable[..., Native]:
+        """The implementation's own callable for an operation, for benchmarks: called as `apply` without the name.
+
+        A subclass overrides it where `apply` does more than one call of the implementation.
+        """
+        return functools.partial(self.apply, op)
 
     def callable(self, behaviour: Behaviour) -> BehaviourCallable:
         """A native callable that interprets `behaviour`: the one place where behaviours become code."""

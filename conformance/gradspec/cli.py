@@ -75,13 +75,28 @@ def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--jobs", type=int, metavar="N", help="Worker processes.  [default: two, one on one processor]")
 @click.option("--strict", is_flag=True, help="A failure of a SHOULD counts.")
 @click.option("--list", "only_list", is_flag=True, help="Show the selected clauses and run nothing.")
+@click.option("--failures-only", is_flag=True, help="Show failures, problems and the last sentence.")
+@click.option("--quiet", is_flag=True, help="Show the last sentence.")
 @_selecting
 @click.option("--case", metavar="FILE", help="Run this one case only; needs one --clause.")
+@click.option("--shard", metavar="I/N", help="The I-th of N parts of the selection; see merge.")
+@click.option("--python", metavar="FILE", help="An interpreter that serves the implementation.")
+@click.option("--timeout", default="30", show_default=True, metavar="S", help="Seconds for one example; 0: no limit.")
+@click.option("--memory", metavar="MIB", help="Memory of a process.  [default: a share of the machine]")
 @click.option("--expect", metavar="FILE", help="Expected failures, instead of those shipped with the adapter.")
 @click.option(
     "--json", "target", metavar="FILE", help="Write the record; for several adapters a folder or a name with {adapter}."
 )
-def check(adapters: tuple[str, ...], *, jobs: int | None, only_list: bool, target: str | None, **selection: Any) -> int:
+def check(
+    adapters: tuple[str, ...],
+    *,
+    jobs: int | None,
+    only_list: bool,
+    failures_only: bool,
+    quiet: bool,
+    target: str | None,
+    **selection: Any,
+) -> int:
     """Check implementations against the specification.
 
     ADAPTER is a shipped name, module:attr or file.py[:attr]; refgrad by default.
@@ -89,6 +104,9 @@ def check(adapters: tuple[str, ...], *, jobs: int | None, only_list: bool, targe
     from gradspec.options import number_of, resolve  # noqa: PLC0415
     from gradspec.runner import check_writable  # noqa: PLC0415 - other commands need neither pytest nor NumPy
 
+    if failures_only and quiet:
+        raise GradspecError("--quiet shows less than --failures-only: name one of them")
+    shown = "quiet" if quiet else "failures" if failures_only else "all"
     selection["seed"] = number_of(selection["seed"])  # one for all adapters
     chosen = [resolve(adapter, **selection) for adapter in adapters or ("refgrad",)]
     if only_list:
@@ -99,13 +117,13 @@ def check(adapters: tuple[str, ...], *, jobs: int | None, only_list: bool, targe
             check_writable(file)
     status = 0
     for options, file in zip(chosen, files, strict=True):
-        status = max(status, _checked(options, jobs, file))
+        status = max(status, _checked(options, jobs, file, shown))
         if status == INTERRUPTED:
             break
     return status
 
 
-def _checked(options: Any, jobs: int | None, file: Path | None) -> int:
+def _checked(options: Any, jobs: int | None, file: Path | None, shown: str) -> int:
     from gradspec.report.board import Board, make_console, show_record  # noqa: PLC0415
     from gradspec.runner import run  # noqa: PLC0415
 
@@ -115,10 +133,10 @@ def _checked(options: Any, jobs: int | None, file: Path | None) -> int:
         return Board(f"{options.adapter}, seed {options.seed}", items, options.spec, console, listed)
 
     try:
-        record = run(options, jobs=jobs, json=file, progress=opened)
+        record = run(options, jobs=jobs, json=file, progress=opened if shown == "all" else None)
     except CouldNotStart as error:  # the other adapters are checked all the same
         return _told(str(error), error.status)
-    show_record(record, options.spec, console)
+    show_record(record, options.spec, console, shown)
     return int(record["exit_status"])
 
 
@@ -162,7 +180,61 @@ def _listed(options: Any) -> int:
     return 0
 
 
+@command.command()
+@click.argument("adapter")
+@click.option("--python", metavar="FILE", help="An interpreter that serves the implementation.")
+@click.option("--timeout", default="30", show_default=True, metavar="S", help="Seconds for one check; 0: no limit.")
+@click.option("--memory", metavar="MIB", help="Memory of a process.  [default: a share of the machine]")
+def selftest(adapter: str, **limits: Any) -> int:
+    """Check an adapter: can the suite believe what it says?
+
+    ADAPTER is a shipped name, module:attr or file.py[:attr]. check does it first. Exit status 1 where something is
+    wrong; remarks are allowed.
+    """
+    from gradspec.options import resolve  # noqa: PLC0415
+    from gradspec.report.board import make_console  # noqa: PLC0415
+    from gradspec.report.examination import show_examined  # noqa: PLC0415
+    from gradspec.runner import examined_by  # noqa: PLC0415
+
+    return show_examined(examined_by(resolve(adapter, **limits)), make_console())
+
+
+@command.command()
+@click.argument("shards", nargs=-1, required=True, metavar="SHARD...")
+@click.option("-o", "--output", "target", required=True, metavar="FILE", help="Write the record of the whole run.")
+def merge(shards: tuple[str, ...], *, target: str) -> int:
+    """Put the records of shards together, as one run would have made them.
+
+    SHARD is a record of check --shard I/N. Exit status 1 where a shard is missing, else that of the whole run.
+    """
+    from gradspec.report.board import make_console, show_record  # noqa: PLC0415
+    from gradspec.report.merge import merge_files  # noqa: PLC0415
+    from gradspec.report.record import write_record  # noqa: PLC0415
+    from gradspec.runner import check_writable  # noqa: PLC0415
+    from gradspec.spec import load_spec  # noqa: PLC0415
+
+    if Path(target).resolve() in {Path(shard).resolve() for shard in shards}:
+        raise GradspecError(f"-o {target} is one of the shards: name another file")
+    check_writable(Path(target))
+    record = merge_files(shards)
+    write_record(target, record)
+    show_record(record, load_spec(), make_console())
+    return int(record["exit_status"])
+
+
 # --- what there is ------------------------------------------------------------------------------------------------
+
+
+@command.command()
+@click.argument("adapter")
+def serve(adapter: str) -> None:
+    """Speak the protocol of gradspec on stdin and stdout.
+
+    One JSON object a line, as schemas/message-1.schema.json says; what ADAPTER prints goes to stderr.
+    """
+    from gradspec.serve import serve as speak  # noqa: PLC0415
+
+    speak(adapter)
 
 
 @command.command()
@@ -220,3 +292,22 @@ def faults(names: tuple[str, ...], *, target: str | None, beside: int | None, jo
     if target is not None:
         check_writable(Path(target))
     return table.main(names, json=target, jobs=jobs, beside=beside)
+
+
+@command.command()
+@click.argument("adapters", nargs=-1, metavar="[ADAPTER]...")
+@click.option("--base", metavar="NAME", help="What the others are compared with.  [default: torch, else the first]")
+@click.option("--only", metavar="W", multiple=True, help="This workload, such as chain. Repeatable.")
+@click.option("--quick", is_flag=True, help="Small sizes and few repeats: one minute instead of four.")
+@click.option("--json", "json_file", metavar="FILE", help="Write pytest-benchmark's file, with the result in it.")
+@click.option("--html", metavar="FILE", help="Write a page with plots.")
+@click.option("--markdown", metavar="FILE", help="Write the tables as Markdown.")
+@click.option("--from", "source", metavar="FILE", help="Measure nothing: show what --json wrote.")
+def bench(adapters: tuple[str, ...], **asked: Any) -> int:
+    """Measure how long implementations take, as ratios to one of them.
+
+    ADAPTER as for check; refgrad, and torch where it is installed, by default.
+    """
+    from gradspec.bench.command import run  # noqa: PLC0415 - other commands need nothing of it
+
+    return run(adapters, **asked)

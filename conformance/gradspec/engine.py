@@ -19,14 +19,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import hypothesis
 import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.strategies import SearchStrategy
 
-from gradspec.adapter import Unsupported
+from gradspec.adapter import Gone, Unsupported
 from gradspec.capabilities import Capabilities
 from gradspec.judge import BuildFailed, Finding, Judge, NotJudged
 from gradspec.programs.program import Case
@@ -40,6 +40,16 @@ SHRINK_BUDGET = 300
 """Examples after the first failure; counted, since wall time would make the result depend on the machine."""
 
 CaseStrategy = Callable[[Capabilities], SearchStrategy[Case]]
+
+
+class Watch(Protocol):
+    """Told of each example, and of nothing that is ours, such as drawing the case."""
+
+    def begin(self, number: int, case: Case) -> None:
+        """An example is going to be run; `number` ran before."""
+
+    def end(self) -> None:
+        """It ended."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,8 @@ class Settings:
 class _Progress:
     """Counts of one item while it runs."""
 
+    watch: Watch | None = None
+    begun: int = 0
     examples: int = 0
     assertions: int = 0
     discards: collections.Counter[str] = field(default_factory=collections.Counter)
@@ -95,6 +107,19 @@ class _Progress:
     failure: dict[str, Any] | None = None
     smallest: tuple[int, dict[str, Any], Case] | None = None
     since_failure: int = 0
+    lost: str | None = None
+
+    @contextlib.contextmanager
+    def watching(self, case: Case) -> Iterator[None]:
+        """Around one example."""
+        if self.watch is not None:
+            self.watch.begin(self.begun, case)
+        self.begun += 1
+        try:
+            yield
+        finally:
+            if self.watch is not None:
+                self.watch.end()
 
 
 def run_item(
@@ -105,6 +130,7 @@ def run_item(
     settings: Settings,
     expected: Expected | None = None,
     only: Case | None = None,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Judge one clause by one test and return the row.
 
@@ -116,35 +142,40 @@ def run_item(
         settings: seed and number of examples.
         expected: a listed failure: its pinned case is replayed first, drawn cases must then fail the same way or pass.
         only: run this one case instead of drawing any.
+        watch: told of each example before it is run.
 
     Returns:
-        The row: item, clause, examples, assertions, discards (by reason), failure or None, pinned or None, seconds.
+        The row: item, clause, examples, assertions, discards (by reason), failure or None, pinned or None, seconds, and
+        lost: "crashed" or "timed_out" where the process of the implementation ended in the example that failed.
     """
-    progress = _Progress()
+    progress = _Progress(watch)
     started = time.perf_counter()
     row: dict[str, Any] = {"item": test.item(clause), "clause": clause, "pinned": None}
     if only is not None:
         _replay(test, clause, session, progress, only)
     else:
         if expected is not None:
-            pinned = _Progress()
+            pinned = _Progress(watch)
             _replay(test, clause, session, pinned, expected.case)
             row["pinned"] = {"failure": pinned.failure, "discards": dict(pinned.discards)}
+            progress.begun, progress.lost = pinned.begun, pinned.lost
             progress.examples, progress.assertions = pinned.examples, pinned.assertions
-        _draw(test, clause, session, capabilities, settings, expected, progress)
+        if progress.lost is None:
+            _draw(test, clause, session, capabilities, settings, expected, progress)
     row |= {
         "examples": progress.examples,
         "assertions": progress.assertions,
         "discards": dict(sorted(progress.discards.items())),
         "expected_hits": progress.expected_hits,
         "failure": progress.failure,
+        "lost": progress.lost,
         "seconds": round(time.perf_counter() - started, 4),
     }
     return row
 
 
 def _replay(test: SuiteTest, clause: str, session: Session, progress: _Progress, case: Case) -> None:
-    with contextlib.suppress(_Failed, _Discarded):
+    with contextlib.suppress(_Failed, _Discarded, _Enough):
         _example(test, clause, session, progress, case, expected=None)
 
 
@@ -182,7 +213,8 @@ def _draw(
     except _Failed:
         pass
     except _Enough:
-        _confirm(test, clause, session, progress)
+        if progress.lost is None:
+            _confirm(test, clause, session, progress)
     except Unsupported as missing:  # only the draw itself raises it here
         progress.discards[f"unsupported: {missing}"] += 1
     except hypothesis.errors.Unsatisfiable:
@@ -202,6 +234,7 @@ def _hypothesis_settings(examples: int, *, shrinks: bool) -> hypothesis.settings
         report_multiple_bugs=False,
         print_blob=False,
         verbosity=Verbosity.quiet,
+        backend="hypothesis",  # every one that a user's profile could set: what is left out is inherited from it
         suppress_health_check=list(HealthCheck),
     )
 
@@ -239,7 +272,7 @@ def _example(
     session.judge = judge
     failure: dict[str, Any] | None = None
     reason = ""
-    with isolated():
+    with isolated(), progress.watching(case):
         try:
             session.start()
             test.function(session, case)
@@ -252,8 +285,13 @@ def _example(
             failure = finding.to_json()
         except NativeError as error:
             failure = _raised(error)
+        except Gone as gone:
+            progress.lost = gone.verdict
+            failure = unended(gone.verdict, gone.reason)
         except (hypothesis.errors.HypothesisException, KeyboardInterrupt, Misuse):
             raise
+        except MemoryError:  # outside an act, but it is the implementation that has filled the memory
+            failure = unended("raised", "MemoryError: there is no memory left")
         except Exception as error:  # noqa: BLE001 - a fault of ours, or a result that no check foresaw
             failure = _surprise(error)
     if reason:
@@ -263,6 +301,9 @@ def _example(
     progress.assertions += judge.assertions
     if failure is None:
         return
+    if progress.lost is not None:  # not to be shrunk: each further example would cost a process
+        progress.failure = failure | {"case": case.to_json(), "trace": [step.to_json() for step in session.trace]}
+        raise _Enough
     if expected is not None and failure["kind"] == expected.kind:
         progress.expected_hits += 1
         return
@@ -286,6 +327,11 @@ def _surprise(error: Exception) -> dict[str, Any]:
     place = f"{os.path.basename(last.filename)}:{last.lineno}"  # noqa: PTH119 - never an absolute path in a record
     text = bounded(f"{type(error).__name__} at {place}: {error}")
     return {"kind": "suite_error", "message": text, "expected": "the suite can judge the case", "found": text}
+
+
+def unended(kind: str, found: str) -> dict[str, Any]:
+    """The failure of an example that did not come to its end."""
+    return {"kind": kind, "message": found, "expected": "the example ends", "found": found}
 
 
 class _Nowhere(io.TextIOBase):

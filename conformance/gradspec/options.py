@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import random
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradspec.engine import EXAMPLES
+from gradspec.engine import EXAMPLES, stable_hash
 from gradspec.errors import GradspecError
 from gradspec.programs.program import Case, MalformedCase
 from gradspec.report.record import Selection
@@ -19,6 +21,8 @@ from gradspec.spec import Spec, load_spec
 
 REQUIREMENTS = ("MUST", "SHOULD", "MAY", "TORCH")
 LARGEST_SEED = 2**63 - 1
+TIMEOUT = 30.0
+"""Seconds that one example may take: a thousand times what the slowest needs."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class Options:
         seed, profile, strict: as in `gradspec check`.
         expect: a file of expectations; None takes the one that is shipped for the implementation, if any.
         case_file, case: run the one case in this file only.
+        shard: the part of the selection that is run, as (2, 3) for the second of three.
+        python: the interpreter that the implementation is served from; None for the one that runs the suite.
+        timeout: seconds that one example may take; 0 for no limit.
+        memory: MiB that a process may use; 0 for no limit, None for its share of the machine.
     """
 
     adapter: str
@@ -43,6 +51,10 @@ class Options:
     expect: str | None = None
     case_file: str | None = None
     case: Case | None = None
+    shard: tuple[int, int] | None = None
+    python: str | None = None
+    timeout: float = 0.0
+    memory: int | None = None
 
 
 def resolve(
@@ -58,6 +70,10 @@ def resolve(
     strict: bool = False,
     expect: str | os.PathLike[str] | None = None,
     case: str | os.PathLike[str] | None = None,
+    shard: str | None = None,
+    python: str | None = None,
+    timeout: float | str = 0.0,
+    memory: int | str | None = None,
 ) -> Options:
     """Check every option and select the clauses.
 
@@ -66,26 +82,31 @@ def resolve(
     """
     spec = load_spec()
     selection = Selection(
-        level=None if level is None else _one_of("level", level.upper(), spec.ladder),
-        requirement=tuple(_one_of("requirement", r.upper(), REQUIREMENTS) for r in requirement),
-        feature=tuple(_one_of("feature", f, spec.features) for f in feature),
-        chapter=tuple(_one_of("chapter", c.upper(), spec.chapters()) for c in chapter),
+        level=None if level is None else one_of("level", level.upper(), spec.ladder),
+        requirement=tuple(one_of("requirement", r.upper(), REQUIREMENTS) for r in requirement),
+        feature=tuple(one_of("feature", f, spec.features) for f in feature),
+        chapter=tuple(one_of("chapter", c.upper(), spec.chapters()) for c in chapter),
         clause=tuple(spec.clause(c).id for c in clause),
     )
-    _one_of("profile", profile, EXAMPLES)
+    one_of("profile", profile, EXAMPLES)
     if case is not None and len(selection.clause) != 1:
         raise GradspecError("a case is replayed for one clause: name it, as --clause RETAIN-01 --case FILE")
+    part = None if shard is None else read_shard(shard)
     return Options(
         adapter,
         spec,
         selection,
-        select(spec, selection),
+        part_of(select(spec, selection), part),
         seed=number_of(seed),
         profile=profile,
         strict=strict,
         expect=None if expect is None else os.fspath(expect),
         case_file=None if case is None else os.fspath(case),
         case=None if case is None else read_case(Path(case)),
+        shard=part,
+        python=python,
+        timeout=_limit("timeout", timeout, "seconds"),
+        memory=None if memory is None else int(_limit("memory", memory, "MiB")),
     )
 
 
@@ -103,6 +124,32 @@ def select(spec: Spec, selection: Selection) -> tuple[str, ...]:
     if not chosen:
         raise GradspecError("no clause satisfies the whole selection: leave one of its options out")
     return chosen
+
+
+def read_shard(text: str) -> tuple[int, int]:
+    """The part that "2/3" names; GradspecError where it names none."""
+    found = re.fullmatch(r"([1-9]\d{0,5})/([1-9]\d{0,5})", text.strip())
+    if found is None or int(found[1]) > int(found[2]):
+        raise GradspecError(f"--shard {text}: write I/N with I from 1 to N, such as 2/3")
+    return int(found[1]), int(found[2])
+
+
+def part_of(selected: tuple[str, ...], shard: tuple[int, int] | None) -> tuple[str, ...]:
+    """The clauses of one shard: by a hash of the id, so that a clause never moves when others come or go."""
+    if shard is None:
+        return selected
+    number, of = shard
+    return tuple(clause for clause in selected if stable_hash(clause) % of == number - 1)
+
+
+def _limit(name: str, given: float | str, unit: str) -> float:
+    try:
+        number = float(given)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise GradspecError(f"--{name} {given}: write a number of {unit}, or 0 for no limit")
+    return number
 
 
 def number_of(seed: int | str) -> int:
@@ -132,7 +179,8 @@ def read_case(path: Path) -> Case:
         raise GradspecError(str(error), path=path) from None
 
 
-def _one_of(what: str, given: str, known: Iterable[str] | Mapping[str, Any]) -> str:
+def one_of(what: str, given: str, known: Iterable[str] | Mapping[str, Any]) -> str:
+    """The name that was given, if it is known; GradspecError with the nearest ones where it is not."""
     names = list(known)
     if given in names:
         return given

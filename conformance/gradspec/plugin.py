@@ -11,10 +11,12 @@ PYTEST_DONT_REWRITE: there is nothing to rewrite here, and `gradspec check` may 
 from __future__ import annotations
 
 import ast
+import contextlib
 import datetime as dt
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,13 +26,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 from gradspec.errors import GradspecError
+from gradspec.journal import Ending, ending
 
 if TYPE_CHECKING:
     from gradspec.adapter import Adapter
     from gradspec.capabilities import Capabilities
     from gradspec.engine import SuiteTest
+    from gradspec.journal import Journal
     from gradspec.options import Options
-    from gradspec.probe import Declared
+    from gradspec.probe import Examined
     from gradspec.report.expectations import Expectations
     from gradspec.report.record import Qualification, Record
     from gradspec.report.verdicts import Declarations, Lost
@@ -47,7 +51,7 @@ _REFUSED = "gradspec_refused"
 _DEATHS = 3
 """So many processes in a row that end while they load the implementation end the run: xdist would go on for ever."""
 
-_SEED = "gradspec_seed"
+_SEED, _QUALIFICATION = "gradspec_seed", "gradspec_qualification"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         add(f"--gradspec-{name}", metavar="X", action="append", default=[], help=f"clauses of this {name}; repeatable")
     add("--gradspec-case", metavar="FILE", help="run this one case only; needs one --gradspec-clause")
     add("--gradspec-strict", action="store_true", help="a failure of a SHOULD counts")
+    add("--gradspec-shard", metavar="I/N", help="the I-th of N parts of the selection")
+    add("--gradspec-python", metavar="FILE", help="the interpreter that the implementation is served from")
+    add("--gradspec-timeout", metavar="S", default="0", help="seconds that an example may take")
+    add("--gradspec-memory", metavar="MIB", help="memory for a process that runs items")
+    add("--gradspec-journal", metavar="DIR", help="a folder in which each process notes what it runs (gradspec check)")
     add("--gradspec-record", metavar="FILE", help="write the record of the run")
 
 
@@ -79,24 +88,25 @@ class Bench:
     declarations: Declarations
     declared: dict[str, Any]
     expectations: Expectations
+    journal: Journal | None = None
     _capabilities: Capabilities | None = None
     _qualification: Qualification | None = None
 
     @classmethod
-    def of(cls, options: Options) -> Bench:
+    def of(cls, options: Options, journal: Journal | None = None) -> Bench:
         """Load the implementation. GradspecError where it or what it declares is not as it should be."""
-        from gradspec.adapters import load_adapter  # noqa: PLC0415 - the plug-in is inert until it is needed
-        from gradspec.probe import Declared, check_features, declarations  # noqa: PLC0415
+        from gradspec.probe import Declared, check_features, declarations  # noqa: PLC0415 - inert until it is needed
+        from gradspec.remote import open_adapter  # noqa: PLC0415
         from gradspec.report.expectations import load_expectations  # noqa: PLC0415
         from gradspec.report.verdicts import Declarations  # noqa: PLC0415
         from gradspec.session import Session  # noqa: PLC0415
 
-        adapter = load_adapter(options.adapter)
+        adapter = open_adapter(options.adapter, options.python, timeout=options.timeout, memory=options.memory)
         data = declarations(adapter, options.adapter)
         declared = Declared(data)
         check_features(options.adapter, declared, options.spec.features)
         expectations = load_expectations(options.expect, adapter.name, options.spec)
-        return cls(options, adapter, Session(adapter), Declarations.of(declared), data, expectations)
+        return cls(options, adapter, Session(adapter), Declarations.of(declared), data, expectations, journal)
 
     def run(self, test: SuiteTest, clause: str) -> dict[str, Any]:
         """The row of one item."""
@@ -109,15 +119,20 @@ class Bench:
             return unsupported_row(test, clause, lack)
         settings = Settings(self.options.seed, EXAMPLES[self.options.profile])
         expected = self.expectations.expected(clause)
+        watch = None if self.journal is None else self.journal.of(test.item(clause))
         with Interrupts() as interrupts:
-            row = run_item(test, clause, self.session, self.capabilities, settings, expected, self.options.case)
+            row = run_item(test, clause, self.session, self.capabilities, settings, expected, self.options.case, watch)
         if interrupts.seen:  # the session took it for an exception of the implementation
             raise KeyboardInterrupt
         return row
 
+    def qualified(self, found: Qualification | None) -> None:
+        """Take over what was found out about the operations in a process of its own."""
+        self._qualification = found
+
     @property
     def capabilities(self) -> Capabilities:
-        """What may be drawn: found out at the first item, so that an implementation that dies of it loses that item."""
+        """What may be drawn."""
         from gradspec.capabilities import Capabilities  # noqa: PLC0415
 
         if self._capabilities is None:
@@ -136,11 +151,18 @@ class Bench:
             self._qualification = qualify(self.session, Capabilities.of(self.adapter))
         return self._qualification
 
+    @property
+    def served(self) -> str:
+        """The version of the Python that serves the implementation, "" where it is in this process."""
+        from gradspec.remote import Remote  # noqa: PLC0415
+
+        return self.adapter.python if isinstance(self.adapter, Remote) else ""
+
     def introduction(self) -> str | None:
         """Once, and only after the qualification: what the process found out about its implementation, as JSON."""
         if self._qualification is None or not self.declared:
             return None
-        data = {"declared": self.declared, "qualification": asdict(self._qualification)}
+        data = {"declared": self.declared, "qualification": asdict(self._qualification), "served": self.served}
         self.declared = {}
         return json.dumps(data)
 
@@ -161,6 +183,7 @@ def unsupported_row(test: SuiteTest, clause: str, reason: str) -> dict[str, Any]
 
 
 _BENCH = pytest.StashKey[Bench]()
+_JOURNAL = pytest.StashKey["Journal"]()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -186,12 +209,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) not in gone]
         pairs = [(test.item(clause), clause) for key, (test, clause) in ours.items() if key not in gone]
         if not config.option.collectonly:
-            config.stash[_BENCH] = Bench.of(options)
+            config.stash[_BENCH] = _loaded(options, config.stash.get(_JOURNAL, None))
+            config.stash[_BENCH].qualified(_handed(config))
     except GradspecError as error:
         items.clear()  # xdist would hand them out to a worker that has ended
         _refuse(config, error)
     if RUN in config.stash:
         config.stash[RUN].items = pairs
+
+
+def _loaded(options: Options, journal: Journal | None) -> Bench:
+    """The implementation, in no more time than it has."""
+    from gradspec.probe import TIMEOUT  # noqa: PLC0415
+
+    if journal is not None:
+        journal.limit(TIMEOUT)
+    try:
+        return Bench.of(options, journal)
+    finally:
+        if journal is not None:
+            journal.rest()
 
 
 def _suite_item(item: pytest.Item) -> tuple[SuiteTest, str] | None:
@@ -313,11 +350,12 @@ class Gathered:
     record: Record | None = None
     items: list[tuple[str, str]] | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
+    lost: list[tuple[str, Ending]] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
     worker: dict[str, Any] = field(default_factory=dict)
-    declared: Declared | None = None
+    examined: Examined | None = None
     pids: dict[Any, int] = field(default_factory=dict)
+    endings: dict[Any, Ending] = field(default_factory=dict)
     ready: set[Any] = field(default_factory=set)
     deaths: int = 0
     refusal: tuple[int, str] | None = None
@@ -334,7 +372,7 @@ class Gathered:
             if when == "call":
                 self.rows.append(json.loads(str(given[ROW])))
         elif report.failed and when == DIED:
-            self.lost.append(report.nodeid)
+            self.lost.append((report.nodeid, self.endings.get(getattr(report, "node", None), Ending())))
         elif report.failed:
             self.broken.append((report.nodeid, str(report.longrepr).strip().splitlines()[-1]))
 
@@ -351,6 +389,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # so a KeyboardInterrupt in a worker was raised by the implementation, and is a failure of its own
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         config.option.gradspec_seed = config.workerinput.get(_SEED, config.option.gradspec_seed)
+        if config.option.gradspec_journal:
+            config.stash[_JOURNAL] = _contained(config.option)
         return
     gathered = Gathered(started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"))
     gathered.clock = time.perf_counter()
@@ -361,11 +401,36 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.gradspec_seed = str(number_of("random"))
 
 
+def _contained(option: Any) -> Journal:
+    """From here on this process is the implementation's: what it prints, takes and hangs in is bounded."""
+    from gradspec.bundle import place  # noqa: PLC0415
+    from gradspec.journal import Journal, limit_memory, muffle  # noqa: PLC0415
+    from gradspec.remote import PATIENCE  # noqa: PLC0415
+
+    place(Path(option.gradspec_journal))
+    muffle()
+    limit_memory(int(option.gradspec_memory or 0))
+    timeout = float(option.gradspec_timeout)
+    if timeout and option.gradspec_python:  # it is the other process that is watched, and that may be started anew
+        timeout = 2 * timeout + PATIENCE
+    return Journal(Path(option.gradspec_journal), timeout)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A process with a journal has said all it had to say: it must end now."""
+    if _JOURNAL in session.config.stash:
+        session.config.stash[_JOURNAL].ends()
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """Every worker draws from the same seed, also from a random one."""
     if RUN in node.config.stash:
         node.workerinput[_SEED] = node.config.option.gradspec_seed
+        examined = node.config.stash[RUN].examined
+        if examined is not None:
+            node.workerinput[_QUALIFICATION] = json.dumps(asdict(examined.qualification))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -379,7 +444,7 @@ def pytest_testnodeready(node: Any) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """A worker that could not begin says why; one that died of it cannot, and is not replaced for ever."""
     gathered = node.config.stash.get(RUN, Gathered())  # nowhere, where no implementation was named
-    gathered.pids.pop(node, None)
+    gathered.endings[node] = _ending(node, gathered.pids.pop(node, None))
     refused = getattr(node, "workeroutput", {}).get(_REFUSED)
     if refused is None and error and node not in gathered.ready:
         gathered.deaths += 1
@@ -389,6 +454,15 @@ def pytest_testnodedown(node: Any, error: object) -> None:
     if refused is not None:
         gathered.refusal = refused[0], refused[1]
         _end(*gathered.refusal)
+
+
+def _ending(node: Any, pid: int | None) -> Ending:
+    folder, status = node.config.getoption("--gradspec-journal", default=None), None
+    if folder is None or pid is None:
+        return Ending()
+    with contextlib.suppress(AttributeError, subprocess.TimeoutExpired):  # execnet does not promise to show its process
+        status = node.gateway._io.popen.wait(1)  # noqa: SLF001
+    return ending(Path(folder), pid, status, float(node.config.option.gradspec_timeout))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -420,9 +494,31 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             from gradspec.runner import check_writable  # noqa: PLC0415
 
             check_writable(Path(config.option.gradspec_record))
+        _examine(config)
     except GradspecError as error:
         _refuse(config, error)
     config.pluginmanager.register(_Gatherer(config.stash[RUN]), "gradspec-gatherer")
+
+
+def _examine(config: pytest.Config) -> None:
+    """Once, before any worker is started: a process that may die of it tells whether the adapter can be believed."""
+    gathered = config.stash[RUN]
+    if gathered.examined is None and not config.option.collectonly:
+        from gradspec.probe import CHECK_TIMEOUT, examine  # noqa: PLC0415
+
+        options = _options(config)
+        limits: dict[str, Any] = {"timeout": options.timeout or CHECK_TIMEOUT, "memory": options.memory}
+        gathered.examined = examine(options.adapter, options.python, **limits)
+
+
+def _handed(config: pytest.Config) -> Qualification | None:
+    from gradspec.report.record import Qualification  # noqa: PLC0415
+
+    if hasattr(config, "workerinput"):
+        text = config.workerinput.get(_QUALIFICATION)
+        return None if text is None else Qualification(**json.loads(text))
+    examined = config.stash[RUN].examined if RUN in config.stash else None
+    return None if examined is None else examined.qualification
 
 
 class _Gatherer:
@@ -459,8 +555,8 @@ class _Gatherer:
         except GradspecError as error:  # no usage error can be raised here any more
             status = pytest.ExitCode.USAGE_ERROR if error.status == WRONG_USAGE else error.status
             pytest.exit(f"gradspec: {error}", returncode=status)
-        if not gathered.record["conforms"] and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):  # a shard may have no item at all
+            session.exitstatus = (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.OK)[gathered.record["conforms"]]
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What the items alone do not show."""
@@ -490,18 +586,23 @@ def _options(config: pytest.Config) -> Options:
         strict=option.gradspec_strict,
         expect=option.gradspec_expect,
         case=option.gradspec_case,
+        shard=option.gradspec_shard,
+        python=option.gradspec_python,
+        timeout=option.gradspec_timeout,
+        memory=option.gradspec_memory,
     )
 
 
 def _record(config: pytest.Config, gathered: Gathered) -> Record:
     """The record of what was gathered."""
     from gradspec.engine import EXAMPLES  # noqa: PLC0415
-    from gradspec.probe import Declared, probe  # noqa: PLC0415
     from gradspec.report.expectations import load_expectations  # noqa: PLC0415
-    from gradspec.report.record import Qualification, Run, build_record  # noqa: PLC0415
+    from gradspec.report.record import Run, build_record  # noqa: PLC0415
 
     options, worker = _options(config), gathered.worker
-    declared = Declared(worker["declared"]) if worker else gathered.declared or probe(options.adapter)
+    examined = gathered.examined
+    assert examined is not None, "the session started with the examination"
+    declared = examined.declared
     workers = config.getoption("numprocesses", default=None) or 0
     run = Run(
         options.adapter,
@@ -511,9 +612,11 @@ def _record(config: pytest.Config, gathered: Gathered) -> Record:
         options.selection,
         options.strict,
         interrupted=gathered.interrupted,
+        shard=options.shard,
         started=gathered.started,
         seconds=round(time.perf_counter() - gathered.clock, 3),
         workers=workers if isinstance(workers, int) else 0,
+        served=worker.get("served", ""),
     )
     return build_record(
         options.spec,
@@ -524,7 +627,8 @@ def _record(config: pytest.Config, gathered: Gathered) -> Record:
         lost=_lost(gathered),
         items=gathered.items,
         expectations=load_expectations(options.expect, declared.name, options.spec),
-        qualification=Qualification(**worker["qualification"]) if worker else None,
+        qualification=examined.qualification,
+        selftest=examined.findings,
         problems=[f"{item}: {text}" for nodeid, text in gathered.broken for item, _ in _pairs([nodeid])],
     )
 
@@ -534,5 +638,10 @@ def _lost(gathered: Gathered) -> list[Lost]:
 
     if gathered.interrupted:  # we have ended them
         return []
-    why = "the process ended while the clause was checked"
-    return [Lost(item, clause, "crashed", why) for item, clause in _pairs(gathered.lost)]
+    found = []
+    for nodeid, end in gathered.lost:
+        for item, clause in _pairs([nodeid]):
+            case = end.case if end.item == item else None
+            when = f"in example {end.example + 1}" if end.item == item else "before its first example"
+            found.append(Lost(item, clause, end.verdict, f"{end.reason}, {when}", case))
+    return found

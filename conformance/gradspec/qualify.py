@@ -225,19 +225,33 @@ def qualify(session: Session, capabilities: Capabilities) -> Qualification:
         For every operation that failed, its misfits: class, expected, found; whether the qualification is void; the
         operations that are declared and said not to be offered when they were asked for.
     """
-    failed: dict[str, list[dict[str, str]]] = {}
-    not_offered: dict[str, str] = {}
-    for operation in capabilities.operations:
-        misfits = [
-            {"class": name, "expected": misfit[0], "found": misfit[1]}
-            for name, program in _offered(operation, capabilities)
-            if (misfit := _misfit(session, capabilities, program)) is not None
-        ]
-        if misfits:
-            failed[operation] = _one_per_class(misfits)
-            absent = [misfit["found"] for misfit in misfits if misfit["expected"].endswith(_OFFERED)]
-            not_offered |= {operation: absent[0]} if absent else {}
-    return Qualification(2 * len(failed) > len(capabilities.operations), failed, not_offered)
+    return qualification_of({name: misfits_of(session, capabilities, name) for name in capabilities.operations})
+
+
+def misfits_of(session: Session, capabilities: Capabilities, operation: str) -> list[dict[str, str]]:
+    """What is wrong with one operation: class, expected and found for every program of it that fails."""
+    return [
+        {"class": name, "expected": misfit[0], "found": misfit[1]}
+        for name, program in _offered(operation, capabilities)
+        if (misfit := _misfit(session, capabilities, program)) is not None
+    ]
+
+
+def untried(capabilities: Capabilities, operation: str, why: str) -> list[dict[str, str]]:
+    """The misfits of an operation that did not come to its end, in the class that is tried first."""
+    classes = [name for name, _ in _offered(operation, capabilities)] or [CLASSES[0]]
+    return [{"class": classes[0], "expected": f"{operation} by itself comes to its end", "found": why}]
+
+
+def qualification_of(tried: Mapping[str, Sequence[dict[str, str]]]) -> Qualification:
+    """The qualification from the misfits of every declared operation, none for one that is right."""
+    failed = {name: _one_per_class(misfits) for name, misfits in tried.items() if misfits}
+    absent = {
+        name: [misfit["found"] for misfit in misfits if misfit["expected"].endswith(_OFFERED)]
+        for name, misfits in tried.items()
+    }
+    not_offered = {name: texts[0] for name, texts in absent.items() if texts}
+    return Qualification(2 * len(failed) > len(tried), failed, not_offered)
 
 
 def _offered(operation: str, capabilities: Capabilities) -> list[tuple[str, Program]]:

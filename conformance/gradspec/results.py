@@ -27,6 +27,7 @@ DTYPES = frozenset(
 
 _PLAIN: dict[str, type] = {"bool": bool, "int": int, "str": str}
 _LARGEST = 2**63
+_NUMBERS = (float, int, complex)
 
 
 def fault_of(wanted: str, result: Any) -> str:
@@ -56,7 +57,7 @@ def _fault_of_data(data: Any, shape: tuple[int, ...], dtype: str) -> str:
         if not isinstance(data, list) or len(data) != shape[0]:
             return f"a Value whose data is {_named(data)} where its shape asks for a list of {shape[0]}"
         return next((fault for part in data if (fault := _fault_of_data(part, shape[1:], dtype))), "")
-    if not isinstance(data, bool | int | float | complex):
+    if not isinstance(data, _NUMBERS):
         return f"a Value with the element {_named(data)}, not a Python number"
     if isinstance(data, complex) and not dtype.startswith("complex"):
         return f"a Value with the complex element {data} and the dtype {dtype}"

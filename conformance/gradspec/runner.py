@@ -21,9 +21,10 @@ import pytest
 import gradspec.suite
 from gradspec.adapters import CouldNotStart, Interrupts
 from gradspec.errors import GradspecError
-from gradspec.options import Options, resolve
+from gradspec.journal import memory_share
+from gradspec.options import TIMEOUT, Options, resolve
 from gradspec.plugin import DIED, ROW, RUN, Gathered, check_traceable
-from gradspec.probe import Declared, check_features, probe
+from gradspec.probe import Declared, Examined, check_features, examine, probe
 from gradspec.report.expectations import Expectations, load_expectations
 from gradspec.report.record import Record, is_stream, write_record
 
@@ -65,6 +66,10 @@ def check(
     expect: str | os.PathLike[str] | None = None,
     strict: bool = False,
     case: str | os.PathLike[str] | None = None,
+    shard: str | None = None,
+    python: str | None = None,
+    timeout: float = TIMEOUT,
+    memory: int | None = None,
     json: str | os.PathLike[str] | None = None,
 ) -> Record:
     """Run the suite on an implementation.
@@ -82,6 +87,11 @@ def check(
         expect: a file of expected failures; by default the one that is shipped with the adapter, if there is one.
         strict: a failure of a SHOULD counts as one of a MUST.
         case: a file with one case: run that instead of drawn ones (needs one clause).
+        shard: run a part of the selection, as "2/3"; `merge` puts the records together.
+        python: an interpreter that serves the implementation, which then needs not be installed beside gradspec.
+        timeout: seconds that one example may take; 0 for no limit.
+        memory: MiB that each process of the implementation may use, where the system can hold it to that; by default
+            its share of four fifths of the machine; 0 for no limit.
         json: a file that the record is written to.
 
     Returns:
@@ -104,6 +114,10 @@ def check(
         strict=strict,
         expect=expect,
         case=case,
+        shard=shard,
+        python=python,
+        timeout=timeout,
+        memory=memory,
     )
     return run(options, jobs=jobs, json=json)
 
@@ -124,8 +138,8 @@ def run(
         raise GradspecError(f"--jobs {jobs}: at least one worker is needed, which keeps the implementation apart")
     if json is not None:
         check_writable(Path(json))
-    declared = declared_by(options)
-    record = _run_pytest(options, declared, jobs or default_jobs(), progress)
+    examined = examined_by(options, jobs or default_jobs())
+    record = _run_pytest(options, examined, jobs or default_jobs(), progress)
     if json is not None:
         write_record(Path(json), record)
     return record
@@ -133,10 +147,31 @@ def run(
 
 def declared_by(options: Options) -> Declared:
     """What the implementation declares, after everything was checked that can be before it runs."""
+    _check_beforehand(options)
+    return _check_declared(options, probe(options.adapter, python=options.python))
+
+
+def examined_by(options: Options, jobs: int = 1) -> Examined:
+    """What is found out about the implementation and its adapter before the suite runs, after the same checks.
+
+    Args:
+        options: what is asked for.
+        jobs: how many processes will share the machine's memory where no limit is asked for.
+    """
+    _check_beforehand(options)
+    memory = memory_share(jobs) if options.memory is None else options.memory
+    examined = examine(options.adapter, options.python, timeout=options.timeout, memory=memory)
+    _check_declared(options, examined.declared)
+    return examined
+
+
+def _check_beforehand(options: Options) -> None:
     check_traceable(options)
     if options.expect is not None:
         load_expectations(options.expect, "", options.spec)
-    declared = probe(options.adapter)
+
+
+def _check_declared(options: Options, declared: Declared) -> Declared:
     check_features(options.adapter, declared, options.spec.features)
     load_expectations(options.expect, declared.name, options.spec)
     return declared
@@ -165,8 +200,8 @@ def check_writable(path: Path) -> None:
 class _Listener:
     """Sits in pytest's controller: hands the declarations in, feeds the progress, brings the record out."""
 
-    def __init__(self, options: Options, declared: Declared, progress: Opener | None) -> None:
-        self.options, self.declared, self.opener = options, declared, progress
+    def __init__(self, options: Options, examined: Examined, progress: Opener | None) -> None:
+        self.options, self.examined, self.opener = options, examined, progress
         self.config: pytest.Config | None = None
         self.internal_error = ""
         self.interrupts = Interrupts()
@@ -177,9 +212,9 @@ class _Listener:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Hand the declarations in."""
+        """Hand in what was found out."""
         self.config = config
-        config.stash[RUN].declared = self.declared
+        config.stash[RUN].examined = self.examined
 
     @pytest.hookimpl(wrapper=True)
     def pytest_sessionstart(self) -> Generator[None, object, object]:
@@ -198,19 +233,20 @@ class _Listener:
         assert self.config is not None, "pytest configures first"
         if self.opener is not None and self._progress is None:
             items = self.config.stash[RUN].items or []
-            listed = load_expectations(self.options.expect, self.declared.name, self.options.spec)
+            listed = load_expectations(self.options.expect, self.examined.declared.name, self.options.spec)
             self._progress = self._open.enter_context(self.opener(self.options, items, listed))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Tell what came in."""
-        if self._progress is None:
+        if self._progress is None or self.config is None:
             return
         given, when = dict(report.user_properties), str(report.when)
         if when == "call" and ROW in given:
             self._progress.done(loads(str(given[ROW])))
         elif when == DIED and report.failed:
-            self._progress.lost(report.nodeid, "crashed")
+            nodeid, ending = self.config.stash[RUN].lost[-1]
+            self._progress.lost(nodeid, ending.verdict)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
@@ -225,11 +261,11 @@ class _Listener:
         return True
 
 
-def _run_pytest(options: Options, declared: Declared, jobs: int, progress: Opener | None) -> Record:
-    listener = _Listener(options, declared, progress)
+def _run_pytest(options: Options, examined: Examined, jobs: int, progress: Opener | None) -> Record:
+    listener = _Listener(options, examined, progress)
     try:
-        with _own_environment(), listener.interrupts:
-            status = pytest.main(_arguments(options, jobs), plugins=[listener])
+        with _own_environment(), listener.interrupts, tempfile.TemporaryDirectory(prefix="gradspec-") as journal:
+            status = pytest.main([*_arguments(options, jobs), f"--gradspec-journal={journal}"], plugins=[listener])
     finally:
         listener.pytest_sessionfinish()
     gathered = listener.config.stash[RUN] if listener.config is not None else Gathered()
@@ -258,7 +294,9 @@ def _arguments(options: Options, jobs: int) -> list[str]:
         "--noconftest",
         "--import-mode=importlib",
         "--assert=plain",
-        *("-p", "no:terminal", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "gradspec.plugin"),
+        "--capture=no",  # the workers write nowhere: a file of what they print could fill the disk
+        *(f"-pno:{name}" for name in ("terminal", "cacheprovider", "faulthandler")),
+        *("-p", "xdist.plugin", "-p", "gradspec.plugin"),
         f"--numprocesses={jobs}",
         "--dist=load",
         "--maxschedchunk=1",
@@ -266,6 +304,8 @@ def _arguments(options: Options, jobs: int) -> list[str]:
         f"--adapter={options.adapter}",
         f"--gradspec-seed={options.seed}",
         f"--gradspec-profile={options.profile}",
+        f"--gradspec-timeout={options.timeout}",
+        f"--gradspec-memory={memory_share(jobs) if options.memory is None else options.memory}",
         *(f"--gradspec-{name}={value}" for name, values in several.items() for value in values),
     ]
     if options.selection.level:
@@ -276,6 +316,10 @@ def _arguments(options: Options, jobs: int) -> list[str]:
         arguments.append("--gradspec-strict")
     if options.case_file:
         arguments.append(f"--gradspec-case={options.case_file}")
+    if options.shard:
+        arguments.append("--gradspec-shard={}/{}".format(*options.shard))
+    if options.python:
+        arguments.append(f"--gradspec-python={options.python}")
     return [*arguments, str(suite)]
 
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from gradspec.adapter import ACTS, OPTIONAL, ActInfo, Adapter, Native, Unsupported
+from gradspec.adapter import ACTS, OPTIONAL, ActInfo, Adapter, Gone, Native, Unsupported
 from gradspec.behaviour import Act, Behaviour, Late, Ref
 from gradspec.judge import Judge
+from gradspec.messages import reduced
 from gradspec.results import fault_of
 from gradspec.wire import bounded, encode, encode_act
 
@@ -153,6 +154,9 @@ class Session(Adapter):
             raised = {"kinds": sorted(error.kinds), "type": error.type, "text": error.text}
             self.trace.append(Step(step, raised=raised))
             raise
+        except Gone:
+            self.trace.append(Step(step))
+            raise
         finally:
             # a test may keep the error: the frames in its traceback must not keep native objects alive
             del native_arguments, native_keywords
@@ -166,6 +170,8 @@ class Session(Adapter):
                 return method(*arguments, **keywords)
         except Unsupported as error:
             unsupported = bounded(str(error))
+        except Gone:
+            raise
         except BaseException as error:  # noqa: BLE001 - whatever an implementation raises is its own verdict
             failure = self._reduced(info.name, error)
         # raised here, outside the handler: no context and no traceback may keep native objects alive
@@ -176,13 +182,8 @@ class Session(Adapter):
         raise failure
 
     def _reduced(self, act: str, error: BaseException) -> NativeError:
-        step, type_name = len(self.trace) + 1, type(error).__name__
-        try:
-            text = bounded(str(error).strip().split("\n")[0])
-            kinds = frozenset(kind for kind in self.adapter.error_kinds(error) if isinstance(kind, str))
-        except BaseException:  # noqa: BLE001 - a message or kinds that cannot even be read
-            return NativeError(act, step, frozenset(), type_name, "(its message or kinds cannot be read)")
-        return NativeError(act, step, kinds, type_name, text)
+        kinds, type_name, text = reduced(error, self.adapter.error_kinds)
+        return NativeError(act, len(self.trace) + 1, kinds, type_name, text)
 
     @contextlib.contextmanager
     def _collecting(self) -> Iterator[None]:
@@ -274,6 +275,7 @@ class Session(Adapter):
         self._counts[prefix] = self._counts.get(prefix, 0) + 1
         handle = Handle(f"{prefix}{self._counts[prefix]}", native)
         self._names[handle.handle_name] = handle
+        self.adapter.named(handle.handle_name, native)
         return handle
 
     @contextlib.contextmanager
@@ -290,7 +292,15 @@ class Session(Adapter):
         self.trace.append(Step(step))
 
 
-_PREFIXES = {"tensor": "x", "grad": "g", "detach": "d", "register_hook": "hook", "gradients": "g", "vjp": "g"}
+_PREFIXES = {
+    "tensor": "x",
+    "grad": "g",
+    "detach": "d",
+    "register_hook": "hook",
+    "gradients": "g",
+    "vjp": "g",
+    "gradient_edge": "edge",
+}
 
 
 def _enter(context: Native) -> None:

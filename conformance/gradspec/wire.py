@@ -43,10 +43,12 @@ def bounded(text: str) -> str:
 
 def encode(item: Any) -> Any:
     """JSON data for an item of the contract. An object with a `handle_name` is written as its name only."""
-    if item is None or isinstance(item, bool | int | str):
-        return item if not isinstance(item, str) else bounded(item)
     if isinstance(item, float):
         return item if math.isfinite(item) else {"float": repr(item)}
+    if isinstance(item, str):
+        return bounded(item)
+    if item is None or isinstance(item, int):
+        return item
     if isinstance(item, complex):
         return {"complex": [encode(item.real), encode(item.imag)]}
     name = getattr(item, "handle_name", None)

@@ -82,9 +82,9 @@ def record_of(some: list[dict[str, Any]], **given: Any) -> Record:
     return build_record(SPEC, names, Mine(), run, some, expectations=LISTED, **given)
 
 
-def shown(record: Record, width: int = 80) -> str:
+def shown(record: Record, width: int = 80, how: str = "all") -> str:
     stream = io.StringIO()
-    show_record(record, SPEC, make_console(stream, width))
+    show_record(record, SPEC, make_console(stream, width), how)
     return stream.getvalue()
 
 
@@ -243,6 +243,36 @@ def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
     console.print("x", style="bold red")
     assert (console.is_interactive, stream.getvalue()) == (False, "x\n")
     assert plain("a\x07b\u202ec\nd[bold]") == "a b c d[bold]"
+
+
+def test_only_failures_or_only_the_last_sentence_are_shown() -> None:
+    record = record_of(rows(), notes=["odd"], problems=["the disk is full"])
+    failures, quiet = shown(record, how="failures"), " ".join(shown(record, how="quiet").split())
+    assert failures.startswith("FAILED A-01 · title A-01 (MUST, L0)\n")
+    assert "problem: the disk is full\n" in failures
+    for left_out in ("declared/total", "pending (1)", "note: odd"):
+        assert left_out not in failures
+    assert " ".join(failures.split()).endswith(quiet)
+    assert quiet == "mine 1.2 [bold] [31m does not conform: 3 MUST clauses failed, 1 problem. Exit status 1."
+
+
+def test_many_reasons_of_what_is_unsupported_are_folded() -> None:
+    many = [card(f"C-{n:02}", feature=f"f{n // 2}") for n in range(1, 17)]
+    features = {f"f{n}": Feature(f"f{n}", "L0", "") for n in range(9)} | FEATURES
+    spec = Spec(Path(), {}, features, {c.id: c for c in (card("A-01"), *many)}, {}, {})
+    record = build_record(spec, list(spec.clauses), Mine(), Run("mine", 3, "default", 100), [row("A-01")])
+    text = " ".join(shown(record).split())
+    told = ", ".join(f"feature f{n} (2)" for n in range(1, 7))
+    assert f"unsupported (16): {told}, and 3 more reasons (4)" in text
+
+
+def test_a_dumb_terminal_has_neither_colour_nor_redrawing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    with Board("mine", [("t[A-01]", "A-01")], SPEC, make_console(stream, 80)) as board:
+        board.done(row("A-01"))
+    assert stream.getvalue() == "mine: 1/1 clauses, 1 passed; A, 0 s\n"
 
 
 def test_programs_are_short_lines() -> None:

@@ -17,7 +17,7 @@ from gradspec.errors import GradspecError
 from gradspec.report.record import Record, read_record, write_record
 from gradspec.runner import check, check_writable, default_jobs
 
-HEAD = "import os, time\nfrom gradspec.adapters.refgrad import Refgrad\nclass Mine(Refgrad):\n    name = 'mine'\n"
+HEAD = "import os, sys, time\nfrom gradspec.adapters.refgrad import Refgrad\nclass Mine(Refgrad):\n    name = 'mine'\n"
 ARGUMENTS = ("--clause", "RETAIN-06", "--clause", "RETAIN-04", "--profile", "smoke", "--json", "r.json")
 
 
@@ -81,12 +81,13 @@ def test_what_an_implementation_does_to_its_process_is_its_own_failure(
 
 SLOW = """
     def backward(self, *a, **k):
-        with open("pids", "a") as file:
-            file.write(f"{os.getpid()}\\n")
-        time.sleep(0.2)
+        if "gradspec.probe" not in sys.orig_argv:
+            with open("pids", "a") as file:
+                file.write(f"{os.getpid()}\\n")
+            time.sleep(0.2)
         super().backward(*a, **k)
     features = Refgrad.features
-    operations = frozenset({"mul", "sum"})
+    operations = frozenset({"add", "mul", "sum"})
 """
 
 
@@ -145,7 +146,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_run(tmp_path: Path, m
         raise PermissionError(13, "Permission denied")
 
     (tmp_path / "file").write_text("", encoding="utf-8")
-    monkeypatch.setattr("gradspec.runner.probe", lambda _: pytest.fail("the run has begun"))
+    monkeypatch.setattr("gradspec.runner.examine", lambda *_, **__: pytest.fail("the run has begun"))
     for place, said in ((tmp_path, "is a folder"), (tmp_path / "file" / "r.json", "does not exist")):
         with pytest.raises(GradspecError, match=said):
             check(json=place)

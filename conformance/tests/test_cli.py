@@ -42,6 +42,7 @@ def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
         ("check --case nosuch.json", "name it"),
         ("check --json nosuch/record.json", "the folder nosuch does not exist"),
         ("check --json=", "--json names no file"),
+        ("check --quiet --failures-only", "name one of them"),
         ("check refgrad torch --json r.json", "name a folder"),
         ("check refgrad refgrad --json {adapter}.json", "would write the same file"),
         ("explain RETAIN-99", "there is no clause 'RETAIN-99'"),
@@ -131,3 +132,18 @@ def test_the_package_is_light_and_runs_as_a_module() -> None:
         [sys.executable, "-m", "gradspec", "explain", "x"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr.startswith("gradspec: there is no clause 'x'")) == (2, True)
+
+
+@pytest.mark.parametrize("adapter", ["refgrad", "gradspec.faults:H04"])
+def test_a_run_says_as_much_as_it_is_asked_to(capfd: pytest.CaptureFixture[str], adapter: str) -> None:
+    arguments = ["check", adapter, "--clause", "RETAIN-03", "--profile", "smoke", "--jobs", "1"]
+    (_, full, _), (_, failures, _), (_, quiet, _) = (
+        command(capfd, *arguments, *extra) for extra in ((), ("--failures-only",), ("--quiet",))
+    )
+    assert quiet
+    assert failures.endswith(quiet)
+    assert full.endswith(failures)
+    assert "Exit status" in quiet
+    assert (quiet == failures) == (adapter == "refgrad")
+    assert "declared/total" in full
+    assert "declared/total" not in failures

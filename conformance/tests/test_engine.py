@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 from gradspec import engine
@@ -95,6 +96,7 @@ def test_a_test_that_holds_passes() -> None:
         "discards": {},
         "expected_hits": 0,
         "failure": None,
+        "lost": None,
     }
 
 
@@ -433,3 +435,16 @@ def test_what_an_implementation_changes_is_put_back(change: Callable[[], None], 
     assert state() == before
     assert between.count(between[0]) == len(between) >= 2
     assert (row["failure"] is not None) is raises
+
+
+def test_a_hypothesis_profile_of_the_user_changes_no_setting() -> None:
+    before, current = engine._hypothesis_settings(8, shrinks=True), hypothesis.settings._current_profile
+    given: dict[str, Any] = {"deadline": 1, "derandomize": True, "verbosity": hypothesis.Verbosity.debug, "phases": []}
+    hypothesis.settings.register_profile("user", max_examples=1, backend="hypothesis-urandom", **given)
+    hypothesis.settings.load_profile("user")
+    try:
+        after = engine._hypothesis_settings(8, shrinks=True)
+    finally:
+        hypothesis.settings.load_profile(current)
+    assert str(after) == str(before)
+    assert after.backend == before.backend == "hypothesis"

@@ -68,7 +68,7 @@ def test_an_entry_is_read_with_its_place_and_given_to_the_engine(tmp_path: Path)
         ("link: https://example.org/1", "link: see there", 5, "an address"),
         ("kind: wrong_value", "kind: Wrong", 6, "kind is 'Wrong': it must be one of wrong_value, "),
         ("kind: wrong_value", "kind: suite_error", 6, "kind is 'suite_error': it must be one of"),
-        ("kind: wrong_value", "kind: crashed", 6, "it must be one of"),
+        ("kind: wrong_value", "kind: slow", 6, "it must be one of"),
         ("kind: wrong_value", "kind: 3", 6, "kind must be of type string"),
         ("{parameters: {size: 3}}", "{parameter: {size: 3}}", 7, "malformed case"),
         ("{parameters: {size: 3}}", "[1]", 7, "malformed case"),

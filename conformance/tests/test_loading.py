@@ -209,4 +209,4 @@ def test_the_probe_is_a_command_that_prints_one_line() -> None:
         [sys.executable, "-m", "gradspec.probe", "nosuch"], capture_output=True, text=True, check=False
     )
     assert '"status": 2' in done.stdout
-    assert done.stdout.count("\n") == 0
+    assert done.stdout.count("\n") == 1

@@ -38,13 +38,6 @@ def test_every_command_named_exists_and_every_command_is_named() -> None:
     assert named == set(command.commands)
 
 
-def test_every_option_of_check_is_named_and_exists() -> None:
-    paragraph = README[README.index("`check` takes") :].split("\n\n")[0]
-    named = set(re.findall(r"`(--[a-z-]+)", paragraph))
-    options = {name for parameter in command.commands["check"].params for name in parameter.opts if name[:2] == "--"}
-    assert named == options - {"--help"}
-
-
 def test_the_profiles_are_those_of_the_engine() -> None:
     counts = ", ".join(str(n) for n in EXAMPLES.values())
     assert f"`--profile {'|'.join(EXAMPLES)}` ({counts} examples a clause)" in README

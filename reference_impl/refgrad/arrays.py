@@ -120,21 +120,21 @@ def zero_at(x: Any, index: Any) -> Any:
     return made
 
 
-def empty_laid_out(like: Any) -> Any:
+def empty_laid_out(like: Any, dtype: Any) -> Any:
     """New memory with the strides of `like` where that is dense and without overlap, else row-major (BACKWARD-24)."""
     if like.flags.c_contiguous or like.flags.f_contiguous:
-        return np.empty_like(like)
+        return np.empty_like(like, dtype)
     expected = like.itemsize
     for step_, size in sorted((s, n) for s, n in zip(like.strides, like.shape, strict=True) if n != 1):
         if step_ != expected:
-            return np.empty(like.shape, like.dtype)
+            return np.empty(like.shape, dtype)
         expected *= size
-    return np.empty_like(like)
+    return np.empty_like(like, dtype)
 
 
 def own(x: Any, like: Any) -> Any:
     """A copy of x in memory of its own, laid out like `like`."""
-    made = empty_laid_out(like)
+    made = empty_laid_out(like, x.dtype)
     made[...] = x
     return made
 

@@ -235,7 +235,8 @@ def seed_of(edge: Any, seed: Any) -> Tensor:
     if not isinstance(seed, Tensor):  # BACKWARD-10
         raise BadTypeError(f"a seed is a tensor or None, not {type(seed).__name__}")
     check_seed(edge, seed)
-    return recorded.cast(seed, edge.dtype)  # BACKWARD-08
+    fitting: Tensor = fit(recorded, seed, edge)  # BACKWARD-08
+    return fitting
 
 
 def implicit_seed(edge: Any) -> Tensor:
@@ -353,7 +354,14 @@ def fit(xp: Any, gradient: Any, edge: Any) -> Any:
     """A gradient in the shape (VALUE-41) and dtype (VALUE-42, VALUE-50) of its tensor."""
     if gradient.shape != edge.shape:
         gradient = xp.sum_to(gradient, edge.shape)
-    return gradient if gradient.dtype == edge.dtype else xp.cast(gradient, edge.dtype)
+    return gradient if gradient.dtype == edge.dtype or keeps_dtype(gradient, edge) else xp.cast(gradient, edge.dtype)
+
+
+def keeps_dtype(gradient: Any, edge: Any) -> bool:
+    """Whether an edge leads to a leaf that takes gradients of any dtype (GRADSLOT-23), if only real to real."""
+    if not isinstance(edge, AccumulateGrad) or not edge.variable._rare().any_dtype:
+        return False
+    return bool(gradient.dtype.kind == edge.dtype.kind)
 
 
 def send(run: Pass, edge: Any, gradient: Any) -> None:
@@ -468,10 +476,18 @@ def accumulate(tensor: Tensor, gradient: Any, create_graph: bool) -> None:
         meta.grad = first_grad(tensor, gradient, create_graph)
     elif create_graph:
         meta.grad = recorded_sum(meta.grad, gradient)
-    elif not meta.grad._data.flags.writeable:  # an expanded tensor was assigned: one place stands for many elements
+    elif not takes_sum(meta.grad._data, gradient):
         meta.grad = first_grad(tensor, meta.grad._data + gradient, create_graph)
     else:
         add_in_place(meta.grad, gradient)
+
+
+def takes_sum(old: Any, gradient: Any) -> bool:
+    """Whether the sum can be written to the memory of the old gradient.
+
+    Not where an expanded tensor was assigned, one place for many elements, nor integers (GRADSLOT-23).
+    """
+    return old.flags.writeable and (old.dtype is gradient.dtype or np.can_cast(gradient.dtype, old.dtype, "same_kind"))
 
 
 def receives(tensor: Tensor) -> bool:

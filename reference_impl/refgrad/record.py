@@ -93,10 +93,33 @@ def record(
     if type(data) is not ndarray:
         data = np.asarray(data)
     counter = None
+    node = new_node(label, data, tuple([edge_of(each) for each in inputs]), saved, attrs)
     if output:
         counter = [0]
-        saved = (*saved, *(None for _ in inputs[len(saved) :]), SavedOutput(data, counter))
-    node = new_node(label, data, tuple([edge_of(each) for each in inputs]), saved, attrs)
+        node.saved = (*saved, *[None] * (len(inputs) - len(saved)), SavedOutput(data, counter))
+        if node.versions is not None:
+            node.versions = versions_of(node.saved)
+    return result_of(node, data, counter)
+
+
+def record_one(label: str, data: Any, x: Tensor, *, keep_input: bool, keep_output: bool) -> Tensor:
+    """`record` for one operand, with what its rule needs: frequent, hence spelled out."""
+    if type(data) is not ndarray:
+        data = np.asarray(data)
+    node = _node(Node)
+    node.order = next_order()
+    node.label = label
+    node.edges = (x._node or leaf_edge(x),)
+    node.saved = (x,) if keep_input else ()
+    node.versions = node.attrs = node.watch = None
+    counter = None
+    if keep_output:
+        counter = [0]
+        node.saved = (x if keep_input else None, SavedOutput(data, counter))
+    if keep_input and x._counter is not None:
+        node.versions = versions_of(node.saved)
+    node.shape = data.shape
+    node.dtype = data.dtype
     return result_of(node, data, counter)
 
 

@@ -102,6 +102,8 @@ class AccumulateGrad(Node):
         self.order, self.label, self.edges, self.saved = -next_order(), "accumulate_grad", (), ()
         self.versions = self.attrs = self.watch = None
         self.shape, self.dtype = leaf._data.shape, leaf._data.dtype
+        if leaf._meta is not None and leaf._meta.grad_dtype is not None:
+            self.dtype = leaf._meta.grad_dtype  # GRADSLOT-19
 
     def name(self) -> str:
         """Torch's name of this node."""
@@ -196,7 +198,7 @@ def versions_of(saved: Sequence[Any]) -> tuple[int, ...] | None:
     """The versions to compare with later; None if no saved value has ever been shared or written."""
     for value in saved:
         if value is not None and value._counter is not None:
-            return tuple(0 if v is None or v._counter is None else v._counter[0] for v in saved)
+            return tuple([0 if v is None or v._counter is None else v._counter[0] for v in saved])
     return None
 
 

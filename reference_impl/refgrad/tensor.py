@@ -27,6 +27,7 @@ from .errors import (
     SelfGradError,
 )
 from .modes import state
+from .slots import check_grad_dtype, check_leaf, set_slot_dtype, slot_dtype
 from .tape import Node, Watch, first_use, next_order, node_of
 
 if TYPE_CHECKING:
@@ -37,10 +38,12 @@ if TYPE_CHECKING:
 class Meta:
     """What few tensors have. A tensor gets one when it first needs one."""
 
-    __slots__ = ("accumulator", "grad", "hooks", "retains", "view", "views")
+    __slots__ = ("accumulator", "any_dtype", "grad", "grad_dtype", "hooks", "retains", "view", "views")
 
     def __init__(self) -> None:
         self.grad: Tensor | None = None
+        self.grad_dtype: np.dtype[Any] | None = None  # what .grad must have; None: the tensor's own
+        self.any_dtype = False  # .grad may have any
         self.accumulator: weakref.ref[AccumulateGrad] | None = None
         self.hooks: dict[int, Callable[[Tensor], Any]] = {}  # of a leaf; those of a non-leaf are at its node
         self.retains = False
@@ -284,6 +287,26 @@ class Tensor:
         self._rare().grad = None
 
     @property
+    def grad_dtype(self) -> np.dtype[Any] | None:
+        """The dtype that `.grad` of this leaf must have and gradients are cast to (GRADSLOT-19); None: any will do.
+
+        At first it is the leaf's own. With None (GRADSLOT-23) gradients stay in the dtype in which they arrive.
+
+        Raises:
+            NotLeafError: on a non-leaf, also when it is set (GRADSLOT-24).
+            BadTypeError: if it is set to something that is neither a dtype nor None.
+            BadGradDtypeError: if it is set while `.grad` has another dtype, or to one no gradient of the leaf can have.
+        """
+        check_leaf(self)
+        return slot_dtype(self)
+
+    @grad_dtype.setter
+    def grad_dtype(self, dtype: np.dtype[Any] | None) -> None:
+        check_leaf(self)
+        check_grad_dtype(self, dtype)
+        set_slot_dtype(self, dtype)
+
+    @property
     def retains_grad(self) -> bool:
         """Whether it is a non-leaf whose `.grad` backward fills."""
         return self._node is not None and self._meta is not None and self._meta.retains
@@ -320,8 +343,11 @@ class Tensor:
         copy = alias(self._data.copy(order="K"))
         memo[id(self)] = copy
         copy._tracked = self._tracked
-        if self._meta is not None and self._meta.grad is not None:
-            copy._rare().grad = self._meta.grad.__deepcopy__(memo)
+        if self._meta is not None:
+            copied = copy._rare()
+            copied.grad_dtype, copied.any_dtype = self._meta.grad_dtype, self._meta.any_dtype
+            if self._meta.grad is not None:
+                copied.grad = self._meta.grad.__deepcopy__(memo)
         return copy
 
     def __reduce__(self) -> Any:
@@ -434,5 +460,8 @@ def check_grad(tensor: Tensor, value: Any) -> None:
         raise SelfGradError("a tensor cannot be its own .grad; assign a clone")
     if value._data.shape != tensor._data.shape:
         raise BadGradShapeError(f".grad of a tensor of shape {tensor.shape} cannot have shape {value.shape}")
-    if value._data.dtype != tensor._data.dtype:
-        raise BadGradDtypeError(f".grad of a {tensor.dtype} tensor cannot be {value.dtype}; convert it first")
+    wanted = slot_dtype(tensor)
+    if wanted is not None and value._data.dtype != wanted:
+        raise BadGradDtypeError(
+            f".grad of this {tensor.dtype} tensor must be {wanted}, not {value.dtype}; convert it, or set grad_dtype"
+        )

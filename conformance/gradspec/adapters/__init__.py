@@ -21,6 +21,7 @@ import signal
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -237,8 +238,12 @@ class Interrupts:
 
 
 def guarded(argument: str, file: Path | None, code: Callable[[], Any]) -> Any:
-    """Run code of the user. CouldNotStart where it raises, with the place; its cause is what was raised."""
-    with Interrupts() as interrupts:
+    """Run code of the user. CouldNotStart where it raises, with the place; its cause is what was raised.
+
+    What it warns of is its own affair: where warnings are errors (`-W error`), an old import must not keep it out.
+    """
+    with Interrupts() as interrupts, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         try:
             return code()
         except GradspecError:

@@ -40,6 +40,7 @@ class Refgrad(TorchLike):
 
     name = "refgrad"
     distribution = "gradspec"
+    features = TorchLike.features | {"grad_dtype", "gradient_edges"}
 
     def __init__(self, namespace: ModuleType = refgrad) -> None:
         super().__init__(namespace)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from gradspec.adapter import OPTIONAL
 from gradspec.adapters.torch_like import TorchLike
 
 _RUNTIME_ERRORS: Mapping[str, str] = {
@@ -19,11 +20,11 @@ _RUNTIME_ERRORS: Mapping[str, str] = {
     r"got \d+ tensors and \d+ gradients": "wrong_seed_count",
     r"cannot be empty": "empty_inputs",
     r"assigned grad has data of a different size": "bad_grad_shape",
-    r"assigned grad has data of a different type|grad_dtype|different dtype": "bad_grad_dtype",
+    r"assigned grad has data of a different type|to a tensor with grad_dtype|different dtype": "bad_grad_dtype",
     r"can't assign Variable as its own grad": "self_grad",
     r"can't retain_grad": "not_requiring_grad",
     r"modified by an inplace operation": "modified_in_place",
-    r"non-leaf": "not_leaf",
+    r"non-leaf|on leaf tensors": "not_leaf",
 }
 
 
@@ -32,7 +33,8 @@ class Torch(TorchLike):
 
     name = "torch"
     distribution = "torch"
-    features = TorchLike.features | {"grad_dtype", "gradient_edges", "inference_mode", "legacy_names"}
+    features = TorchLike.features | {"grad_dtype", "gradient_edges", "inference_mode"}
+    keywords = OPTIONAL
 
     def __init__(self) -> None:
         super().__init__(torch)

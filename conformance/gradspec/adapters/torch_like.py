@@ -8,13 +8,14 @@ script.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib.metadata
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gradspec.adapter import OPTIONAL, Adapter, Native, Value
+from gradspec.adapter import LEGACY, OPTIONAL, Adapter, Native, Value
 from gradspec.behaviour import Behaviour
 from gradspec.errors import ERROR_KINDS
 from gradspec.programs.operations import OPERATIONS
@@ -87,7 +88,7 @@ class TorchLike(Adapter):
         }
     )
     operations = frozenset(OPERATIONS)
-    keywords = OPTIONAL
+    keywords = OPTIONAL - LEGACY
     max_rank = 4
     dtypes = ("float64", "float32", "complex128", "complex64", "int64", "bool")
 
@@ -136,6 +137,9 @@ class TorchLike(Adapter):
         if op in OWN_CALLS:
             return OWN_CALLS[op](self.ns, *operands, **attributes)
         return getattr(self.ns, op)(*operands, **attributes)
+
+    def native_operation(self, op: str) -> Callable[..., Native]:
+        return functools.partial(OWN_CALLS[op], self.ns) if op in OWN_CALLS else getattr(self.ns, op)
 
     def apply_(self, op: str, x: Native, *operands: Native, **attributes: Any) -> Native:
         return getattr(x, f"{op}_")(*operands, **attributes)
@@ -206,6 +210,9 @@ class TorchLike(Adapter):
         if materialize:
             keywords["materialize_grads"] = True
         return self.ns.autograd.grad(outputs, inputs, grad_outputs, **keywords)
+
+    def gradient_edge(self, x: Native) -> Native:
+        return self.ns.autograd.graph.get_gradient_edge(x)
 
     # -- modes -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gradspec.faults import backward, gradslot, passes, receivers, retain, untouched, value  # noqa: F401 - they enter their faults
+from gradspec.faults import backward, edges, gradslot, passes, receivers, retain, untouched, value  # noqa: F401 - they enter their faults
 from gradspec.faults.registry import REGISTRY, Fault
 
 if TYPE_CHECKING:

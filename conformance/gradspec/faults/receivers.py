@@ -285,14 +285,16 @@ def root_gets_its_seed(ag: Any) -> None:
 )
 def unary_results_keep(ag: Any) -> None:
     common, fill_retained = part(ag, "ops.common"), ag.engine.fill_retained
-    record = common.record
     keepers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
-    def noting(*arguments: Any, **keywords: Any) -> Any:
-        made = record(*arguments, **keywords)
-        made._node.watch = made._node.watch or ag.tape.Watch()
-        keepers[made._node] = weakref.ref(made)
-        return made
+    def noting(record: Any) -> Any:
+        def noted(*arguments: Any, **keywords: Any) -> Any:
+            made = record(*arguments, **keywords)
+            made._node.watch = made._node.watch or ag.tape.Watch()
+            keepers[made._node] = weakref.ref(made)
+            return made
+
+        return noted
 
     def filling(run: Any, node: Any, number: int, gradient: Any) -> None:
         tensor = keepers[node]() if node in keepers else None
@@ -300,7 +302,8 @@ def unary_results_keep(ag: Any) -> None:
             run.retained.append((tensor, gradient))
         fill_retained(run, node, number, gradient)
 
-    common.record, ag.engine.fill_retained = noting, filling
+    common.record, common.record_one = noting(common.record), noting(common.record_one)
+    ag.engine.fill_retained = filling
 
 
 @fault(

@@ -43,6 +43,12 @@ def with_sum(program: Program, value: int) -> Program:
     return appended(program, "add", root, part).with_roots(Root(len(program.shapes())))
 
 
+def in_dtype(program: Program, dtype: str) -> Program:
+    """The program in which every real floating input has this element type."""
+    inputs = (replace(i, dtype=dtype) if i.dtype.startswith("float") else i for i in program.inputs)
+    return replace(program, inputs=tuple(inputs))
+
+
 def untracked(program: Program) -> Program:
     """The program in which no input that reaches a root requires grad."""
     reached = program.reached()

@@ -285,6 +285,38 @@ _ROOTS: Mapping[str, Callable[[Draw, Program, int], tuple[Program, list[int]]]] 
 }
 
 
+def edge_roots(offered: Capabilities) -> Cases:
+    """Programs with one to three roots of any kind, outputs of an operation with several among them.
+
+    `case["edges"]` says which are to be named by an edge, `case["dropped"]` whether tensors are dropped then.
+    """
+    if "backward.many" not in offered.features:
+        raise Unsupported("backward.many")
+    cuts = [name for name in ("split", "unbind") if name in offered.operations]
+
+    def more(draw: Draw, case: Case) -> Case:
+        program, pieces = case.the_program, []
+        if cuts and draw(st.integers(0, 3)):
+            leaf = new_leaf(draw, (draw(st.integers(2, 3)),), dtype_of(program))
+            program = with_steps(program, [], [leaf])
+            long = [n for n in _tracked(program) if program.shapes()[n][:1] > (1,)]
+            name, first = draw(st.sampled_from(cuts)), len(program.shapes())
+            size = {"split_size": 1} if name == "split" else {}
+            program = appended(program, name, draw(st.sampled_from(long)), dim=0, **size)
+            pieces = list(range(first, len(program.shapes())))
+        # always named by an edge; shrinks to an output that is not the first
+        lead = draw(st.sampled_from(pieces[1:] + pieces[:1] or _tracked(program)))
+        others = [n for n in _tracked(program) if n != lead]
+        values = [lead, *draw(st.lists(st.sampled_from(others), max_size=2, unique=True))]
+        bare = [size_of(program, value) == 1 and draw(st.booleans()) for value in values]
+        seeds = [None if bare[at] else _seed(draw, program, value, at) for at, value in enumerate(values)]
+        edges = (True, *(draw(st.booleans()) for _ in values[1:]))
+        program = program.with_roots(*map(Root, values, seeds))
+        return Case(program, parameters={"edges": edges, "dropped": draw(st.booleans())})
+
+    return then(graphs(exact=True, apart=True, seed="explicit")(offered), more)
+
+
 def combined_seeds(offered: Capabilities) -> Cases:
     """Exact programs, two seeds `case["u"]` and `case["w"]`, and the numbers `case["a"]` and `case["b"]`."""
 

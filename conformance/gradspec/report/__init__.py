@@ -12,7 +12,7 @@ from jsonschema.exceptions import ValidationError, best_match
 from referencing import Registry, Resource
 
 SCHEMAS = Path(__file__).resolve().parents[1] / "schemas"
-FORMATS = ("case", "trace", "expectations-1", "record-1")
+FORMATS = ("case", "trace", "message-1", "expectations-1", "record-1")
 """The formats of gradspec that have a schema of their own; they refer to one another as `urn:gradspec:NAME`."""
 
 

@@ -38,6 +38,9 @@ STYLES = {
     "disputed": "yellow",
 }
 _COLUMNS = ("passed", "failed", "expected", "unsupported")
+_REASONS = 6
+"""So many reasons of unsupported clauses are shown; the record has them all."""
+
 _STEP = 10
 """Per cent of the clauses between two lines of progress where a line cannot be redrawn."""
 
@@ -139,11 +142,12 @@ class Board:
         line = Text(f"{self._title}: {done}/{self._total} clauses")
         for verdict in (v for v in VERDICTS if counts[v]):
             line.append(", ").append(f"{counts[verdict]} {WORDS[verdict]}", STYLES.get(verdict, ""))
-        left = f", about {_duration(gone * (self._total - done) / done)} left" if 0 < done < self._total else ""
-        return line.append(f"; {self._chapter + ', ' if self._chapter else ''}{_duration(gone)}{left}")
+        left = f", about {duration(gone * (self._total - done) / done)} left" if 0 < done < self._total else ""
+        return line.append(f"; {self._chapter + ', ' if self._chapter else ''}{duration(gone)}{left}")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in words, as "95 s" or "3 min 05 s"."""
     whole = round(seconds)
     return f"{whole} s" if whole < 120 else f"{whole // 60} min {whole % 60:02} s"
 
@@ -151,28 +155,32 @@ def _duration(seconds: float) -> str:
 # --- the finished record ------------------------------------------------------------------------------------------
 
 
-def show_record(record: Entry, spec: Spec, console: Console | None = None) -> None:
+def show_record(record: Entry, spec: Spec, console: Console | None = None, shown: str = "all") -> None:
     """Show a finished record: head line, table by chapter, failures, groups, problems, and the exit sentence last.
 
     Args:
         record: as `build_record` or `read_record` gives it.
         spec: the spec, for the sentences; a clause that it does not know is shown without one.
         console: where to; standard output by default.
+        shown: "all"; "failures" for failures, problems and the exit sentence; "quiet" for the exit sentence.
     """
     console = console or make_console()
-    console.print(Text(_head(record), style="bold"), soft_wrap=True)
-    if record["clauses"]:
-        console.print(_table(record))
-    _show_failures(record, spec, console)
-    for line in (*_groups(record), *_remarks(record)):
+    if shown == "all":
+        console.print(Text(_head(record), style="bold"), soft_wrap=True)
+        if record["clauses"]:
+            console.print(_table(record))
+    if shown != "quiet":
+        _show_failures(record, spec, console)
+    for line in {"all": (*_groups(record), *_remarks(record)), "failures": _problems(record)}.get(shown, ()):
         console.print(Text(plain(line)))
     style = "bold green" if record["exit_status"] == 0 else "bold red"
     console.print(Text(plain(exit_sentence(record)), style=style))
 
 
 def _name(record: Entry) -> str:
-    adapter = record["adapter"]
-    return plain(f"{adapter['name']} {adapter['version']}".strip())
+    adapter, shard = record["adapter"], record["shard"]
+    part = "" if shard is None else f", shard {shard['index']}/{shard['of']}"
+    return plain(f"{adapter['name']} {adapter['version']}".strip() + part)
 
 
 def _head(record: Entry) -> str:
@@ -258,9 +266,16 @@ def _groups(record: Entry) -> list[str]:
         lines.append(_group("not reached", stopped))
     reasons = collections.Counter(c["reason"] for c in record["clauses"] if c["verdict"] == "unsupported")
     if reasons:
-        told = ", ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
-        lines.append(f"unsupported ({reasons.total()}): {told}")
+        lines.append(f"unsupported ({reasons.total()}): {', '.join(_folded(reasons))}")
     return lines
+
+
+def _folded(reasons: collections.Counter[str]) -> list[str]:
+    """The commonest reasons, each with its count, and how many there are besides."""
+    ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+    told = [f"{reason} ({count})" for reason, count in ordered[:_REASONS]]
+    rest = ordered[_REASONS:]
+    return [*told, f"and {_some(len(rest), 'more reason')} ({sum(n for _, n in rest)})"] if rest else told
 
 
 def _group(title: str, names: Sequence[str]) -> str:
@@ -276,18 +291,25 @@ def _remarks(record: Entry) -> list[str]:
         failed = ", ".join(qualification["failed"])
         lines.append(f"operations that fail alone ({len(qualification['failed'])}): {failed}")
     lines += [f"note: {note}" for note in record["notes"]]
-    return lines + [f"problem: {problem}" for problem in record["problems"]]
+    return lines + _problems(record)
+
+
+def _problems(record: Entry) -> list[str]:
+    return [f"problem: {problem}" for problem in record["problems"]]
 
 
 def exit_sentence(record: Entry) -> str:
     """What the exit status means, with the reasons counted."""
     name, totals, status = _name(record), record["totals"], record["exit_status"]
+    open_ = sum(c["reason"] == STOPPED for c in record["clauses"])
     if status == 130:
-        open_ = sum(c["reason"] == STOPPED for c in record["clauses"])
         of = f"{totals['declared'] - open_} of {totals['declared']} declared clauses"
         return f"Interrupted: {of} were judged, the record is incomplete. Exit status 130."
     if NOTHING_JUDGED in record["problems"]:
         return f"{name}: nothing was checked: {', '.join(_reasons(record))}. Exit status {status}."
+    if not record["complete"] and open_:
+        of = f"{totals['declared'] - open_} of {totals['declared']} declared clauses"
+        return f"{name}: the record is incomplete, {of} were judged. Exit status {status}."
     if record["conforms"]:
         expected = totals["by_verdict"]["expected"]
         listed = f", with {_some(expected, 'listed failure')}" if expected else ""

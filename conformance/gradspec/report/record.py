@@ -16,7 +16,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from gradspec import __version__
 from gradspec.adapter import Adapter
 from gradspec.errors import GradspecError
 from gradspec.report import first_violation
-from gradspec.report.expectations import Expectations
+from gradspec.report.expectations import Entry, Expectations
 from gradspec.report.failures import replay_line
 from gradspec.report.verdicts import Declarations, Judgement, Lost, judge_run
 from gradspec.spec import Spec
@@ -73,6 +73,23 @@ class Qualification:
     not_offered: Mapping[str, str] = field(default_factory=dict)
 
 
+RESULTS = ("wrong", "remark", "ok", "not declared")
+"""What a check of the adapter may say; "wrong" alone keeps a run from conforming."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check of the self-test says of an adapter.
+
+    Attributes:
+        check: its name. result: one of RESULTS. text: a sentence, "" where everything is right.
+    """
+
+    check: str
+    result: str
+    text: str = ""
+
+
 @dataclass(frozen=True)
 class Run:
     """How a run was asked for and how it went.
@@ -82,7 +99,10 @@ class Run:
         seed, profile, examples: of the draws. selection: the clauses asked for. strict: SHOULD counts as MUST.
         deterministic: False for a run with a database, a time budget or a timeout; lost items are seen anyway.
         interrupted: the run was stopped before its end.
+        shard: the part of the selection that was run, as (2, 3); None for all of it.
+        partial: the record is merged from shards of which some are missing or were stopped.
         started: ISO 8601. seconds: how long it took. workers: how many processes ran items, 0 for none but this one.
+        served: the version of the Python that served the implementation, "" where it was in those processes.
     """
 
     argument: str
@@ -93,9 +113,12 @@ class Run:
     strict: bool = False
     deterministic: bool = True
     interrupted: bool = False
+    shard: tuple[int, int] | None = None
+    partial: bool = False
     started: str = ""
     seconds: float = 0.0
     workers: int = 0
+    served: str = ""
 
 
 def build_record(
@@ -109,6 +132,7 @@ def build_record(
     items: Iterable[tuple[str, str]] | None = None,
     expectations: Expectations | None = None,
     qualification: Qualification | None = None,
+    selftest: Sequence[Finding] = (),
     notes: Iterable[str] = (),
     problems: Iterable[str] = (),
 ) -> Record:
@@ -124,26 +148,31 @@ def build_record(
         items: the selected (item, clause) pairs, each of which must have reported; None if that is not to be checked.
         expectations: the listed failures.
         qualification: the operations that failed alone.
+        selftest: what the checks of the adapter said: what is wrong is a problem, a remark is a note.
         notes: sentences worth telling.
         problems: sentences, each of which makes the run non-conformant.
     """
-    rows = [_clean_row(row) for row in rows]
+    rows, expectations = [_clean_row(row) for row in rows], expectations or Expectations()
     lost = [replace(one, reason=clean_text(one.reason)) for one in lost]
     declarations, qualification = Declarations.of(adapter), qualification or Qualification()
-    problems = [*problems, *_not_offered(qualification)]
+    problems = [*problems, *_not_offered(qualification), *_said(selftest, "wrong")]
     told: dict[str, Any] = {"lost": lost, "items": items, "expectations": expectations, "problems": problems}
-    judgement = judge_run(spec, selected, declarations, rows, strict=run.strict, interrupted=run.interrupted, **told)
+    told |= {"strict": run.strict, "part": run.shard is not None}
+    judgement = judge_run(spec, selected, declarations, rows, interrupted=run.interrupted or run.partial, **told)
     data = {
         **_asked(adapter, declarations, run),
-        "deterministic": run.deterministic and not lost,
+        "shard": None if run.shard is None else {"index": run.shard[0], "of": run.shard[1]},
+        "deterministic": run.deterministic and not lost and not any(row.get("lost") for row in rows),
+        "expectations": [_entry(entry) for _, entry in sorted(expectations.entries.items())],
         "qualification": _qualification(qualification),
+        "selftest": _selftest(selftest),
         "rows": [_row(row) for row in sorted([*rows, *(one.row() for one in lost)], key=_row_order)],
-        "notes": sorted(set(notes)),
+        "notes": sorted({*notes, *_said(selftest, "remark")}),
         **_verdicts(judgement, run),
     }
     record: Record = _clean(data)
     record["time"] = {"started": run.started, "seconds": run.seconds, "items": _seconds(rows)}
-    record["environment"] = _environment(run.workers)
+    record["environment"] = _environment(run)
     return record
 
 
@@ -158,6 +187,11 @@ def _asked(adapter: Adapter, declarations: Declarations, run: Run) -> dict[str, 
         "selection": _selection(run.selection),
         "strict": run.strict,
     }
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    named = {name: getattr(entry, name) for name in ("clause", "reason", "link", "kind", "place")}
+    return named | {"case": entry.case.to_json()}
 
 
 def _verdicts(judgement: Judgement, run: Run) -> dict[str, Any]:
@@ -259,7 +293,8 @@ def _qualification(qualification: Qualification) -> dict[str, Any]:
         operation: sorted((dict(found) for found in all_found), key=lambda found: found["class"])
         for operation, all_found in sorted(qualification.failed.items())
     }
-    return {"void": qualification.void, "failed": failed}
+    absent = dict(sorted(qualification.not_offered.items()))
+    return {"void": qualification.void, "failed": failed, "not_offered": absent}
 
 
 def _not_offered(qualification: Qualification) -> list[str]:
@@ -268,17 +303,29 @@ def _not_offered(qualification: Qualification) -> list[str]:
     return [f"operation {name} is declared and not offered: {text or '(no reason)'}" for name, text in absent]
 
 
+def _said(findings: Iterable[Finding], result: str) -> list[str]:
+    return [f"self-test: {finding.text}" for finding in findings if finding.result == result]
+
+
+def _selftest(findings: Sequence[Finding]) -> dict[str, Any]:
+    """How often each result came, and the sentences."""
+    counts = collections.Counter(finding.result for finding in findings)
+    told = [asdict(finding) for finding in findings if finding.text and finding.result in ("wrong", "remark")]
+    return {"counts": {result: counts[result] for result in RESULTS}, "findings": told}
+
+
 def _seconds(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     return dict(sorted((row["item"], float(row.get("seconds", 0.0))) for row in rows))
 
 
-def _environment(workers: int) -> dict[str, Any]:
+def _environment(run: Run) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
         **{name: importlib.metadata.version(name) for name in ("numpy", "hypothesis", "pytest")},
-        "workers": workers,
+        "workers": run.workers,
         "cpu_count": os.cpu_count() or 1,
+        **({"served": run.served} if run.served else {}),
     }
 
 
@@ -344,7 +391,11 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
     wrong = validate_record(record)
     if wrong:
         raise GradspecError(f"this record would not be valid, which is a fault of gradspec: {wrong}", path=target)
-    text = json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    write_text(target, json.dumps(record, sort_keys=True, indent=1, allow_nan=False) + "\n", "record")
+
+
+def write_text(target: Path, text: str, what: str) -> None:
+    """Write a text as `write_record` does; GradspecError, which calls it `what`, where the place cannot be written."""
     beside: str | None = None
     try:
         if is_stream(target):
@@ -359,7 +410,7 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
         _like_any_file(Path(beside))
         Path(beside).replace(target)
     except OSError as error:
-        raise GradspecError(f"the record cannot be written: {error.strerror or error}", path=target) from None
+        raise GradspecError(f"the {what} cannot be written: {error.strerror or error}", path=target) from None
     finally:
         if beside is not None:
             with contextlib.suppress(OSError):

@@ -175,7 +175,7 @@ def outcome(row: Row, kind: str | None = None) -> tuple[str, str]:
         kind: the kind of failure that is listed for the clause, None where none is.
     """
     failure = _failure(row, kind)
-    if row.get("lost"):
+    if row.get("lost") and kind != row["lost"]:
         return row["lost"], failure["message"] if failure else ""
     if failure is not None:
         listed = f", listed as failing with {kind}" if kind else ""
@@ -280,6 +280,7 @@ def judge_run(
     expectations: Expectations | None = None,
     strict: bool = False,
     interrupted: bool = False,
+    part: bool = False,
     problems: Iterable[str] = (),
 ) -> Judgement:
     """Judge a whole run: its clauses by id, features, problems, totals and the word.
@@ -294,6 +295,7 @@ def judge_run(
         expectations: the listed failures.
         strict: SHOULD counts as MUST.
         interrupted: the run was stopped: what is missing is no problem of its own.
+        part: the run is one shard of several: that it has nothing to judge is no problem.
         problems: sentences of the caller; each makes the run non-conformant.
     """
     rows = [*rows, *(one.row() for one in lost)]
@@ -314,7 +316,7 @@ def judge_run(
     if not interrupted:
         found += _unproved(spec, declarations, features, clauses)
     counts = totals(clauses)
-    if not interrupted and not counts["declared"]:
+    if not interrupted and not part and not counts["declared"]:
         found.append(NOTHING_JUDGED)
     conforms = not interrupted and not found and not any(_breaks(clause, strict) for clause in clauses)
     complete = not interrupted and not reported

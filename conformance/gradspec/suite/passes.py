@@ -14,13 +14,26 @@ from gradspec.behaviour import Act, Behaviour, Ref
 from gradspec.programs import editing
 from gradspec.programs.forward import to_array
 from gradspec.programs.program import Case, Program, Root
-from gradspec.session import Handle, Session
-from gradspec.suite.running import Run, Slots, again, apply_steps, build, close, equal_slots, judged, plus, times
+from gradspec.session import Caught, Handle, Session
+from gradspec.suite.running import (
+    Run,
+    Slots,
+    again,
+    apply_steps,
+    build,
+    close,
+    equal_slots,
+    judged,
+    judged_values,
+    plus,
+    times,
+)
 from gradspec.suite.support import (
     Array,
     Outcome,
     array,
     as_array,
+    equal,
     holds,
     is_none,
     ones,
@@ -85,6 +98,77 @@ def refuses_count(impl: Session, clause: str, case: Case, count: int) -> None:
         impl.backward_many(run.roots, (3 * run.seeds)[:count])
     with twin(impl, clause):
         impl.backward_many(other.roots, other.seeds)
+
+
+def adds_to_listed(impl: Session, clause: str, run: Run, full: Slots, listed: Sequence[int]) -> None:
+    """One more pass over the same inputs, restricted to `listed`, adds to their slots what a full pass puts there."""
+    before, second = run.slots(), again(run)
+    second.backward(inputs=[second.handles[n] for n in listed])
+    after = plus(before, full)
+    expected = {n: after[n] if n in listed else was for n, was in before.items()}
+    equal_slots(impl, clause, expected, run.slots(), run.program)
+
+
+def listed_inner(impl: Session, clause: str, case: Case, number: int, count: int, *, retained: bool) -> None:
+    """Passes over one graph add the gradient of an intermediate, listed alone in inputs=, to its slot once each."""
+    single, run = build(impl, case), build(impl, case)
+    if retained:
+        impl.retain_grad(run.handles[number])
+    single.backward(inputs=[single.handles[number]])
+    for _ in range(count - 1):
+        run.backward(inputs=[run.handles[number]], retain_graph=True)
+    run.backward(inputs=[run.handles[number]])
+    judged_values(impl, clause, single, single.slots([number]))
+    equal_slots(impl, clause, times(count, single.slots([number])), run.slots([number]), run.program)
+
+
+def returned(impl: Session, numbers: Sequence[int], found: Sequence[Handle | None]) -> Slots:
+    """What `gradients` returned for some values, by their number."""
+    return {n: None if g is None else array(impl, g) for n, g in zip(numbers, found, strict=True)}
+
+
+def from_edges(impl: Session, run: Run, edges: Sequence[bool], *, dropped: bool) -> None:
+    """One pass from all roots, those of `edges` named by their edge; where `dropped`, no tensor of those is left."""
+    roots = [impl.gradient_edge(x) if edge else x for x, edge in zip(run.roots, edges, strict=True)]
+    if dropped:
+        run.release_others(*(root.value for root, edge in zip(run.program.roots, edges, strict=True) if not edge))
+    impl.backward_many(roots, run.seeds)
+
+
+def warned(impl: Session, clause: str, caught: Caught, kind: str, *, wanted: bool) -> None:
+    """The acts drew a warning of this kind, or none of it where it is not `wanted`."""
+    expected = f"{'the' if wanted else 'no'} warning {kind}"
+    holds(impl, clause, (kind in caught.kinds) == wanted, expected=expected, found=f"warnings: {list(caught.texts)}")
+
+
+def zeros_as_none(impl: Session, clause: str, case: Case, count: int) -> None:
+    """Leaves that are reached hold the same after passes that began with zeros and with None in their slots."""
+    empty, zeroed = build(impl, case), build(impl, case)
+    reached = [n for n in case.the_program.leaves if n in case.the_program.reached()]
+    for number in reached:
+        data = array(impl, zeroed.handles[number])
+        impl.set_grad(zeroed.handles[number], tensor(impl, np.zeros_like(data)))
+        impl.set_grad(empty.handles[number], None)
+    for run in (empty, zeroed):
+        for _ in range(count):
+            again(run).backward()
+    equal_slots(impl, clause, empty.slots(reached), zeroed.slots(reached), zeroed.program)
+
+
+def added_unrecorded(impl: Session, clause: str, case: Case, number: int, factor: float) -> None:
+    """A pass writes its sum into the tensor that was assigned to a slot, a product, which keeps its history."""
+    single, run = build(impl, case, passes=1), build(impl, case)
+    leaf, data = run.handles[number], array(impl, run.handles[number])
+    source = tensor(impl, data, requires_grad=True)
+    assigned = impl.apply("mul", source, factor)
+    impl.set_grad(leaf, assigned)
+    run.backward()
+    slot = impl.grad(leaf)
+    same = slot is not None and impl.same(assigned, slot)
+    holds(impl, clause, same, expected="the slot holds the assigned tensor", found="another")
+    equal_slots(impl, clause, plus({number: data * factor}, single.slots()), run.slots([number]), run.program)
+    impl.backward(assigned, tensor(impl, ones(data.shape, data.dtype.name)))
+    equal(impl, clause, impl.grad(source), factor * ones(data.shape), "the gradient of its source")
 
 
 def undisturbed(impl: Session, clause: str, case: Case, *, dropped: bool) -> None:
@@ -339,6 +423,17 @@ def two_recorded(impl: Session, case: Case) -> tuple[Array, Handle, Handle | Non
     before: Value = impl.value(old)
     impl.backward(polynomial(impl, x, case["second"]), create_graph=True)
     return data, x, old, before
+
+
+def differentiable_sum(impl: Session, clause: str, case: Case) -> None:
+    """The slot holds the sum of two recorded passes, and its derivative is that of both."""
+    data, x, _, _ = two_recorded(impl, case)
+    slot = impl.grad(x)
+    equal(impl, clause, slot, slope(data, case["first"], case["second"]), "the sum")
+    impl.set_grad(x, None)
+    impl.backward(slot if not case["shape"] else impl.apply("sum", slot, dim=None, keepdim=False))
+    expected = curvature(data, case["second"]) + case["old"] * curvature(data, case["first"])
+    equal(impl, clause, impl.grad(x), expected, "the derivative of the sum")
 
 
 def polynomial(impl: Session, x: Handle, coefficients: Sequence[float]) -> Handle:

@@ -14,11 +14,10 @@ from gradspec.session import Session
 from gradspec.suite import passes
 from gradspec.suite.running import again, arrived, build, equal_slots, judged, judged_values, plus, single_slots, times
 from gradspec.suite.support import (
-    array,
     clause,
     equal,
     given,
-    holds,
+    is_none,
     may_refuse,
     ones,
     refused,
@@ -238,13 +237,9 @@ def test_a_leaf_may_be_the_root(impl: Session, case: Case) -> None:
 @given(special.listed_leaves)
 def test_inputs_restricts_accumulation(impl: Session, case: Case) -> None:
     """A pass with inputs= adds to the listed leaves what a full pass would, and to no other leaf."""
-    full, run = single_slots(impl, "BACKWARD-18", case), build(impl, case, passes=case["before"])
-    before, second = run.slots(), again(run)
+    run = build(impl, case, passes=case["before"])
     listed = [*case["chosen"], case["inner"]] if case["both"] else case["chosen"]
-    second.backward(inputs=[second.handles[n] for n in listed])
-    after = plus(before, full)
-    expected = {n: after[n] if n in case["chosen"] else held for n, held in before.items()}
-    equal_slots(impl, "BACKWARD-18", expected, run.slots(), run.program)
+    passes.adds_to_listed(impl, "BACKWARD-18", run, single_slots(impl, "BACKWARD-18", case), listed)
 
 
 @clause("BACKWARD-19")
@@ -262,15 +257,7 @@ def test_empty_inputs_are_refused(impl: Session, case: Case) -> None:
 @given(special.inner_values)
 def test_inputs_fills_the_slot_of_a_non_leaf(impl: Session, case: Case) -> None:
     """Each pass adds the gradient of an intermediate that inputs= lists to its slot once, retained or not."""
-    single, run, number = build(impl, case), build(impl, case), case["number"]
-    if case["retained"]:
-        impl.retain_grad(run.handles[number])
-    single.backward(inputs=[single.handles[number]])
-    for _ in range(case["passes"] - 1):
-        run.backward(inputs=[run.handles[number]], retain_graph=True)
-    run.backward(inputs=[run.handles[number]])
-    judged_values(impl, "BACKWARD-20", single, single.slots([number]))
-    equal_slots(impl, "BACKWARD-20", times(case["passes"], single.slots([number])), run.slots([number]), run.program)
+    passes.listed_inner(impl, "BACKWARD-20", case, case["number"], case["passes"], retained=case["retained"])
 
 
 @clause("BACKWARD-21")
@@ -336,13 +323,7 @@ def test_accumulation_is_in_place(impl: Session, case: Case) -> None:
 @given(special.polynomials)
 def test_a_recorded_accumulation_can_be_differentiated(impl: Session, case: Case) -> None:
     """After two passes with create_graph the derivative of the slot is that of both gradients together."""
-    data, x, _, _ = passes.two_recorded(impl, case)
-    total = impl.grad(x)
-    equal(impl, "BACKWARD-26", total, passes.slope(data, case["first"], case["second"]), "the sum")
-    impl.set_grad(x, None)
-    impl.backward(total if not case["shape"] else impl.apply("sum", total, dim=None, keepdim=False))
-    expected = passes.curvature(data, case["second"]) + case["old"] * passes.curvature(data, case["first"])
-    equal(impl, "BACKWARD-26", impl.grad(x), expected, "the derivative of the sum")
+    passes.differentiable_sum(impl, "BACKWARD-26", case)
 
 
 @clause("BACKWARD-53")
@@ -362,25 +343,14 @@ def test_create_graph_warns_of_the_cycle(impl: Session, case: Case) -> None:
         run = build(impl, case)
         with impl.warnings() as caught:
             run.backward(create_graph=create_graph)
-        expected = f"{'the' if create_graph else 'no'} warning create_graph_cycle"
-        warned = "create_graph_cycle" in caught.kinds
-        holds(impl, "BACKWARD-27", warned == create_graph, expected=expected, found=f"warnings: {list(caught.texts)}")
+        passes.warned(impl, "BACKWARD-27", caught, "create_graph_cycle", wanted=create_graph)
 
 
 @clause("BACKWARD-28")
 @given(losses(exact=True, apart=True, passes=numbers(1, 3)))
 def test_zeros_and_none_are_the_same_start(impl: Session, case: Case) -> None:
     """Leaves that are reached hold the same after passes that began with zeros and with None in their slots."""
-    empty, zeroed = build(impl, case), build(impl, case)
-    reached = [n for n in case.the_program.leaves if n in case.the_program.reached()]
-    for number in reached:
-        data = array(impl, zeroed.handles[number])
-        impl.set_grad(zeroed.handles[number], tensor(impl, np.zeros_like(data)))
-        impl.set_grad(empty.handles[number], None)
-    for run in (empty, zeroed):
-        for _ in range(case["passes"]):
-            again(run).backward()
-    equal_slots(impl, "BACKWARD-28", empty.slots(reached), zeroed.slots(reached), zeroed.program)
+    passes.zeros_as_none(impl, "BACKWARD-28", case, case["passes"])
 
 
 @clause("BACKWARD-29")
@@ -469,6 +439,51 @@ def test_backward_is_linear_in_the_seed(impl: Session, case: Case) -> None:
     equal_slots(impl, "BACKWARD-34", plus(times(a, parts[0]), times(b, parts[1])), run.slots(), both)
 
 
+@clause("BACKWARD-35")
+@given(special.edge_roots)
+def test_an_edge_stands_in_for_its_tensor(impl: Session, case: Case) -> None:
+    """A pass from edges, alone or beside tensors, gives the gradients of those tensors, which may be gone."""
+    run = build(impl, case)
+    passes.from_edges(impl, run, case["edges"], dropped=case["dropped"])
+    judged(impl, "BACKWARD-35", run, run.slots())
+
+
+@clause("BACKWARD-37")
+@given(special.several_roots("apart", count=(1, 3)))
+def test_seeds_under_their_old_name_warn(impl: Session, case: Case) -> None:
+    """Seeds as grad_variables= draw the warning and act like those that are given by their new name, without it."""
+    for old in (False, True):
+        run = build(impl, case)
+        with impl.warnings() as caught:
+            impl.backward_many(run.roots, None if old else run.seeds, grad_variables=run.seeds if old else None)
+        passes.warned(impl, "BACKWARD-37", caught, "deprecated", wanted=old)
+        judged(impl, "BACKWARD-37", run, run.slots())
+
+
+@clause("BACKWARD-57")
+@given(special.several_roots("apart", count=(1, 3)))
+def test_seeds_under_both_names_are_refused(impl: Session, case: Case) -> None:
+    """Seeds that are given under both names are refused; under one they are taken."""
+    run, other = build(impl, case), build(impl, case)
+    with impl.warnings(), refused(impl, "BACKWARD-57", "bad_argument"):
+        impl.backward_many(run.roots, run.seeds, grad_variables=run.seeds)
+    with twin(impl, "BACKWARD-57"):
+        impl.backward_many(other.roots, other.seeds)
+
+
+@clause("BACKWARD-58")
+@given(losses(min_leaves=2, chosen=special.reached_leaves(proper=True)))
+def test_only_inputs_false_has_no_effect_but_a_warning(impl: Session, case: Case) -> None:
+    """Gradients asked for with only_inputs=False draw the warning, are the right ones and fill no slot."""
+    run, chosen = build(impl, case), case["chosen"]
+    with impl.warnings() as caught:
+        found = run.gradients([run.handles[n] for n in chosen], only_inputs=False)
+    passes.warned(impl, "BACKWARD-58", caught, "deprecated", wanted=True)
+    judged_values(impl, "BACKWARD-58", run, passes.returned(impl, chosen, found))
+    for leaf in run.leaves:
+        is_none(impl, "BACKWARD-58", leaf, "gradients were returned, not accumulated")
+
+
 @clause("BACKWARD-36")
 @given(losses())
 def test_backward_in_inference_mode_is_right_or_refused(impl: Session, case: Case) -> None:
@@ -509,20 +524,7 @@ def test_the_order_of_summands_does_not_matter(impl: Session, case: Case) -> Non
 @given(losses(exact=True, apart=True, chosen=special.reached_leaves(), values=one_of(2.0, -1.0)))
 def test_an_assigned_gradient_that_tracks_is_added_to_unrecorded(impl: Session, case: Case) -> None:
     """The sum is written into the assigned tensor itself, which keeps the history that it had."""
-    single, run, number = build(impl, case, passes=1), build(impl, case), case["chosen"][0]
-    leaf, data = run.handles[number], array(impl, run.handles[number])
-    source = tensor(impl, data, requires_grad=True)
-    assigned = impl.apply("mul", source, case["values"])
-    impl.set_grad(leaf, assigned)
-    run.backward()
-    slot = impl.grad(leaf)
-    same = slot is not None and impl.same(assigned, slot)
-    holds(impl, "BACKWARD-42", same, expected="the slot holds the assigned tensor", found="another")
-    equal_slots(
-        impl, "BACKWARD-42", plus({number: data * case["values"]}, single.slots()), run.slots([number]), run.program
-    )
-    impl.backward(assigned, tensor(impl, ones(data.shape, data.dtype.name)))
-    equal(impl, "BACKWARD-42", impl.grad(source), case["values"] * ones(data.shape), "the gradient of its source")
+    passes.added_unrecorded(impl, "BACKWARD-42", case, case["chosen"][0], case["values"])
 
 
 @clause("BACKWARD-44")

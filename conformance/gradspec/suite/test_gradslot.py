@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from gradspec.judge import NotJudged
-from gradspec.programs import special
+from gradspec.programs import precision, special
 from gradspec.programs.commands import slot_lives
 from gradspec.programs.program import Case
 from gradspec.programs.strategies import (
@@ -18,7 +20,7 @@ from gradspec.programs.strategies import (
     ways_of_passing,
 )
 from gradspec.session import Session
-from gradspec.suite import passes
+from gradspec.suite import grad_dtypes, passes
 from gradspec.suite.machines import slots_follow
 from gradspec.suite.running import Slots, again, arrived, build, equal_slots, judged, judged_values, single_slots, times
 from gradspec.suite.support import (
@@ -326,6 +328,87 @@ def test_retain_grad_keeps_no_tensor_alive(impl: Session, case: Case) -> None:
     holds(impl, "GRADSLOT-18", not alive, expected="the dropped tensor is gone", found="alive", kind="alive")
     run.backward()
     equal_slots(impl, "GRADSLOT-18", control, run.slots(), run.program)
+
+
+@clause("GRADSLOT-19")
+@given(precision.either_dtype(passes=numbers(1, 2)))
+def test_a_pass_casts_to_grad_dtype(impl: Session, case: Case) -> None:
+    """Slots have the grad_dtype of their leaf, the leaf's own where it was not set, and hold the gradient in it."""
+    run, dtypes = grad_dtypes.build_in(impl, case)
+    grad_dtypes.own_at_first(impl, "GRADSLOT-19", run, case["own"])
+    for number in case["chosen"]:
+        impl.set_grad_dtype(run.handles[number], dtypes[number])
+    run.backward()
+    for _ in range(case["passes"] - 1):
+        again(run).backward()
+    grad_dtypes.filled_in(impl, "GRADSLOT-19", run, dtypes)
+    narrow = replace(run, program=case.the_program)
+    judged(impl, "GRADSLOT-19", narrow, times(1 / case["passes"], run.slots()))
+
+
+@clause("GRADSLOT-19")
+@given(precision.uneven_seeds)
+def test_a_wider_slot_adds_up_in_its_own_dtype(impl: Session, case: Case) -> None:
+    """Passes with seeds whose sum a leaf's dtype cannot hold add up exactly in a slot of a wider dtype."""
+    run = build(impl, case)
+    leaf, shape = run.leaves[0], impl.shape(run.leaves[0])
+    impl.set_grad_dtype(leaf, "float64")
+    for seed in case["seeds"]:
+        impl.backward(again(run).root, tensor(impl, seed * ones(shape, "float32")))
+    equal(impl, "GRADSLOT-19", impl.grad(leaf), sum(case["seeds"]) * ones(shape), f"{leaf}.grad")
+
+
+@clause("GRADSLOT-19")
+@given(precision.either_dtype(filled=one_of(False, True)))
+def test_an_assigned_gradient_has_the_grad_dtype(impl: Session, case: Case) -> None:
+    """Assigning a tensor of another dtype than grad_dtype is refused, the leaf's own too; one of grad_dtype is kept."""
+    run, dtypes = grad_dtypes.build_in(impl, case)
+    number = case["chosen"][0]
+    leaf, shape = run.handles[number], impl.shape(run.handles[number])
+    impl.set_grad_dtype(leaf, dtypes[number])
+    if case["filled"]:
+        run.backward()
+    before, wrong = values(impl, [impl.grad(leaf)])[0], tensor(impl, ones(shape, case["own"]))
+    with refused(impl, "GRADSLOT-19", "bad_grad_dtype"):
+        impl.set_grad(leaf, wrong)
+    unchanged(impl, "GRADSLOT-19", before, impl.grad(leaf), "the slot after the refusal")
+    right = tensor(impl, 3 * ones(shape, dtypes[number]))
+    with twin(impl, "GRADSLOT-19"):
+        impl.set_grad(leaf, right)
+    unchanged(impl, "GRADSLOT-19", impl.value(right), impl.grad(leaf), "the assigned gradient")
+
+
+@clause("GRADSLOT-23")
+@given(precision.either_dtype(filled=one_of(False, True), first=precision.number_dtype, second=precision.number_dtype))
+def test_grad_dtype_none_lifts_the_rule(impl: Session, case: Case) -> None:
+    """A leaf whose grad_dtype is None takes gradients of any dtype one after the other, and holds what was assigned."""
+    run, _ = grad_dtypes.build_in(impl, case)
+    leaf = run.handles[case["chosen"][0]]
+    if case["filled"]:
+        run.backward()
+    impl.set_grad_dtype(leaf, "none")
+    found = impl.grad_dtype(leaf)
+    holds(impl, "GRADSLOT-23", found == "none", expected=f"{leaf}.grad_dtype is None", found=found)
+    for dtype in (case["first"], case["second"]):
+        assigned = tensor(impl, 3 * ones(impl.shape(leaf), dtype))
+        impl.set_grad(leaf, assigned)
+        unchanged(impl, "GRADSLOT-23", impl.value(assigned), impl.grad(leaf), "the assigned gradient")
+
+
+@clause("GRADSLOT-24")
+@given(precision.either_dtype(number=tracked_value(leaves=False)))
+def test_grad_dtype_of_a_non_leaf_is_refused_or_kept(impl: Session, case: Case) -> None:
+    """On a non-leaf grad_dtype is refused, or is at first its own dtype and then what was set; leaves keep theirs."""
+    run, dtypes = grad_dtypes.build_in(impl, case)
+    x, other = run.handles[case["number"]], dtypes[case["chosen"][0]]
+    first = grad_dtypes.read(impl, x)
+    with may_refuse(impl, "not_leaf") as setting:
+        impl.set_grad_dtype(x, other)
+    second, kept = grad_dtypes.read(impl, x), case["own"] if setting.error else other
+    for found, wanted in ((first, case["own"]), (second, kept)):
+        right, expected = found in ("refused", wanted), f"{x}.grad_dtype is {wanted}, or reading it is refused"
+        holds(impl, "GRADSLOT-24", right, expected=expected, found=found)
+    grad_dtypes.own_at_first(impl, "GRADSLOT-24", run, case["own"])
 
 
 @clause("GRADSLOT-20")

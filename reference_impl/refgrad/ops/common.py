@@ -12,7 +12,7 @@ from ..dtypes import float32, result_dtype
 from ..errors import BadIndexError, BadShapeError, BadTypeError
 from ..modes import state
 from ..quiet import hush, restore
-from ..record import record, wrap
+from ..record import record, record_one, wrap
 from ..tape import vjp
 from ..tensor import Tensor
 
@@ -66,7 +66,7 @@ def unary(
     finally:
         restore(token)
     if x._tracked and state.recording:
-        return record(label, data, (x,), (x,) if keep_input else (), output=keep_output)
+        return record_one(label, data, x, keep_input=keep_input, keep_output=keep_output)
     return wrap(data)
 
 

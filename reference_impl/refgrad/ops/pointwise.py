@@ -96,8 +96,11 @@ def mul_vjp(xp: Any, _node: Any, g: Any, saved: Sequence[Any]) -> Any:
 
 def div(input: Any, other: Any) -> Tensor:
     """Gives input / other; integers are converted first."""
-    a, b = operands(input, other)
-    a, b = floating(a), floating(b)
+    a, b = input, other
+    if not isinstance(b, Tensor) or not isinstance(a, Tensor) or a._data.dtype is not b._data.dtype:
+        a, b = operands(a, b)
+    if a._data.dtype.kind not in "fc":
+        a, b = floating(a), floating(b)
     token = hush()
     try:
         data = np.true_divide(a._data, b._data)
