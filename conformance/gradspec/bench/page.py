@@ -33,7 +33,7 @@ def page(result: Result) -> str:
     slots = [slot for slot in result.plan.slots if not slot.again]
     scaled = [name for name in result.plan.workloads if any((name, slot.label) in result.growth for slot in slots)]
     measured = any(p.cells[s.label].ratio for p in result.points for s in slots if s.label in p.cells)
-    return environment.get_template("page.html").render(
+    text: str = environment.get_template("page.html").render(
         result=result,
         slots=slots,
         base=result.plan.base,
@@ -49,3 +49,4 @@ def page(result: Result) -> str:
         total=total,
         amount=amount,
     )
+    return text
