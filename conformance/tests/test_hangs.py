@@ -39,7 +39,7 @@ MISBEHAVING = {
     "segfaults": ("ctypes.string_at(0)", "crashed", f"{ENDED} (Segmentation fault){PLACE}"),
     "ends the process": ("os._exit(7)", "crashed", f"{ENDED} (exit status 7), in example 1"),
     "raises a BaseException": ("raise GeneratorExit('mine')", "failed", "raised GeneratorExit: mine"),
-    "writes without end": ("while True: os.write(1, b'x' * 65536); print('x' * 65536)", "timed_out", LATE),  # a place that moves
+    "writes without end": ("while True: os.write(1, b'x' * 65536); print('x' * 65536)", "timed_out", LATE),
     "returns nonsense": ("self.value = lambda x: Value((2,), 'float64', 'no')", "failed", "value returned"),
     "takes all memory": ("held = [bytes(2**26) for _ in range(10**6)]", "failed", "raised MemoryError"),
 }
