@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 import gradspec
 import pytest
-from gradspec import plugin
+from gradspec import bundle, journal, plugin
+from gradspec.adapters.torch_like import TorchLike
 from gradspec.cli import command
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
@@ -74,3 +75,15 @@ def test_the_defaults_the_readme_states_are_those_of_the_commands() -> None:
     assert f"`--timeout S` ({defaults['--timeout']} seconds)" in README
     assert defaults["--profile"] == "default"
     assert defaults["--seed"] == "0"
+
+
+def test_the_other_numbers_of_the_readme_are_those_of_the_code() -> None:
+    assert "rank 4 and six dtypes" in README
+    assert (TorchLike.max_rank, len(TorchLike.dtypes)) == (4, 6)
+    assert "four fifths of the machine" in README
+    assert journal._SHARE == 4 / 5
+    assert "(3.11 or newer)" in README
+    assert "sys.version_info < (3, 11)" in inspect.getsource(bundle)
+    shown = README.split("class Engine(Adapter):", 1)[1].split("```", 1)[0]
+    assert "a scalar engine needs five\nof them" in README
+    assert len(re.findall(r"^    def ", shown, re.MULTILINE)) == 5
