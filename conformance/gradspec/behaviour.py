@@ -76,6 +76,14 @@ class Behaviour:
     acts: tuple[Act, ...] = ()
     result: Any = None
 
+    def mapped(self, change: Callable[[Any], Any]) -> Behaviour:
+        """The behaviour with `change` made to all arguments (given as a tuple), keywords and the result."""
+        acts = tuple(
+            Act(a.method, change(a.arguments), tuple((k, change(v)) for k, v in a.keywords), a.result)
+            for a in self.acts
+        )
+        return Behaviour(self.name, self.parameters, acts, change(self.result))
+
 
 class Tracer:
     """Stands for the contract while a function is traced: notes each call and returns a `Ref` to its result."""

@@ -18,6 +18,7 @@ MODULES = (
     "adapter",
     "behaviour",
     "declared",
+    "descriptors",
     "errors",
     "journal",
     "messages",

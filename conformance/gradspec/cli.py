@@ -68,6 +68,19 @@ def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--level", metavar="L", help="Clauses up to this level of the ladder, such as L3.")(function)
 
 
+def _limiting(step: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Where the implementation runs, and what it may take; `step` is what its time is for."""
+
+    def options(function: Callable[..., Any]) -> Callable[..., Any]:
+        python = click.option("--python", metavar="FILE", help="An interpreter that serves the implementation.")
+        text = f"Seconds for one {step}; 0: no limit."
+        timeout = click.option("--timeout", default="30", show_default=True, metavar="S", help=text)
+        text = "Memory of a process.  [default: a share of the machine]"
+        return python(timeout(click.option("--memory", metavar="MIB", help=text)(function)))
+
+    return options
+
+
 @command.command()
 @click.argument("adapters", nargs=-1, metavar="[ADAPTER]...")
 @click.option("--profile", default="default", show_default=True, metavar="P", help="smoke, default or deep.")
@@ -80,9 +93,7 @@ def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
 @_selecting
 @click.option("--case", metavar="FILE", help="Run this one case only; needs one --clause.")
 @click.option("--shard", metavar="I/N", help="The I-th of N parts of the selection; see merge.")
-@click.option("--python", metavar="FILE", help="An interpreter that serves the implementation.")
-@click.option("--timeout", default="30", show_default=True, metavar="S", help="Seconds for one example; 0: no limit.")
-@click.option("--memory", metavar="MIB", help="Memory of a process.  [default: a share of the machine]")
+@_limiting("example")
 @click.option("--expect", metavar="FILE", help="Expected failures, instead of those shipped with the adapter.")
 @click.option(
     "--json", "target", metavar="FILE", help="Write the record; for several adapters a folder or a name with {adapter}."
@@ -182,9 +193,7 @@ def _listed(options: Any) -> int:
 
 @command.command()
 @click.argument("adapter")
-@click.option("--python", metavar="FILE", help="An interpreter that serves the implementation.")
-@click.option("--timeout", default="30", show_default=True, metavar="S", help="Seconds for one check; 0: no limit.")
-@click.option("--memory", metavar="MIB", help="Memory of a process.  [default: a share of the machine]")
+@_limiting("check")
 def selftest(adapter: str, **limits: Any) -> int:
     """Check an adapter: can the suite believe what it says?
 

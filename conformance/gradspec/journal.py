@@ -13,12 +13,12 @@ import faulthandler
 import json
 import os
 import re
-import signal
-import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from gradspec.descriptors import status_in_words, write_all
 
 if TYPE_CHECKING:
     from gradspec.programs.program import Case
@@ -71,11 +71,9 @@ class Journal:
         self.limit(GRACE)
 
     def _write(self, note: dict[str, Any]) -> None:
-        text = json.dumps(note).encode()
         os.ftruncate(self._note, 0)
-        while text:
-            at = os.lseek(self._note, 0, os.SEEK_END)
-            text = text[os.pwrite(self._note, text, at) :]
+        os.lseek(self._note, 0, os.SEEK_SET)
+        write_all(self._note, json.dumps(note).encode())
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ def ending(folder: Path, pid: int, status: int | None, timeout: float) -> Ending
         verdict, reason = "timed_out", f"no end after {timeout:g} seconds{where}"
     else:
         fatal = _FATAL.search(faults)
-        how = fatal["what"].strip() if fatal else _status(status)
+        how = fatal["what"].strip() if fatal else "" if status is None else status_in_words(status)
         verdict, reason = "crashed", f"the process ended ({how}){where}" if how else f"the process ended{where}"
     return Ending(str(note.get("item", "")), int(note.get("example", 0)), note.get("case"), verdict, reason)
 
@@ -145,17 +143,6 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-
-
-def _status(status: int | None) -> str:
-    """An exit status in words."""
-    if status is None:
-        return ""
-    if status >= 0:
-        return f"exit status {status}"
-    with contextlib.suppress(ValueError):
-        return signal.Signals(-status).name
-    return f"signal {-status}"
 
 
 def _place(faults: str) -> str:
@@ -181,16 +168,6 @@ def _standard(file: str) -> bool:
 
 def _within(file: str, folder: Path) -> bool:
     return Path(file).is_relative_to(folder)
-
-
-def muffle() -> None:
-    """What an implementation writes to the descriptors 1 and 2 goes nowhere, however much it is."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):
-        os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 # --- memory -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gradspec.adapter import Native, Unsupported
-from gradspec.behaviour import Act, Behaviour, Ref
+from gradspec.behaviour import Behaviour, Ref
 from gradspec.wire import MAX_ITEMS, MAX_TEXT, MalformedMessage, bounded, decode, encode
 
 VERSION = 1
@@ -135,10 +135,7 @@ def _bound(behaviour: Behaviour, resolve: Resolve, callable_of: Callable[[Behavi
             return {key: bound(value) for key, value in item.items()}
         return callable_of(_bound(item, resolve, callable_of)) if isinstance(item, Behaviour) else item
 
-    acts = tuple(
-        Act(a.method, bound(a.arguments), tuple((k, bound(v)) for k, v in a.keywords), a.result) for a in behaviour.acts
-    )
-    return Behaviour(behaviour.name, behaviour.parameters, acts, bound(behaviour.result))
+    return behaviour.mapped(bound)
 
 
 # --- answers ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ from gradspec.errors import GradspecError
 from gradspec.journal import Ending, ending
 
 if TYPE_CHECKING:
-    from gradspec.adapter import Adapter
     from gradspec.capabilities import Capabilities
     from gradspec.engine import SuiteTest
     from gradspec.journal import Journal
@@ -40,8 +39,8 @@ if TYPE_CHECKING:
     from gradspec.report.verdicts import Declarations, Lost
     from gradspec.session import Session
 
-ROW, WORKER = "gradspec", "gradspec_worker"
-"""Properties of a report: the row of the item; what the first item of a process says of its implementation."""
+ROW = "gradspec"
+"""A property of a report: the row of the item."""
 
 WRONG_USAGE = 2
 DIED = "???"
@@ -83,30 +82,34 @@ class Bench:
     """The implementation under test in this process, ready to run items."""
 
     options: Options
-    adapter: Adapter
     session: Session
     declarations: Declarations
-    declared: dict[str, Any]
+    capabilities: Capabilities
     expectations: Expectations
     journal: Journal | None = None
-    _capabilities: Capabilities | None = None
-    _qualification: Qualification | None = None
 
     @classmethod
-    def of(cls, options: Options, journal: Journal | None = None) -> Bench:
-        """Load the implementation. GradspecError where it or what it declares is not as it should be."""
-        from gradspec.probe import Declared, check_features, declarations  # noqa: PLC0415 - inert until it is needed
+    def of(cls, options: Options, qualification: Qualification, journal: Journal | None = None) -> Bench:
+        """Load the implementation. GradspecError where it or what it declares is not as it should be.
+
+        Args:
+            options: what is asked for.
+            qualification: what another process has found out about its operations.
+            journal: the notes of this process, if it keeps any.
+        """
+        from gradspec.capabilities import Capabilities  # noqa: PLC0415 - the plug-in is inert until it is needed
+        from gradspec.declared import Declared, check_features, declarations  # noqa: PLC0415
         from gradspec.remote import open_adapter  # noqa: PLC0415
         from gradspec.report.expectations import load_expectations  # noqa: PLC0415
         from gradspec.report.verdicts import Declarations  # noqa: PLC0415
         from gradspec.session import Session  # noqa: PLC0415
 
         adapter = open_adapter(options.adapter, options.python, timeout=options.timeout, memory=options.memory)
-        data = declarations(adapter, options.adapter)
-        declared = Declared(data)
+        declared = Declared(declarations(adapter, options.adapter))
         check_features(options.adapter, declared, options.spec.features)
         expectations = load_expectations(options.expect, adapter.name, options.spec)
-        return cls(options, adapter, Session(adapter), Declarations.of(declared), data, expectations, journal)
+        capabilities = Capabilities.of(adapter, frozenset() if qualification.void else frozenset(qualification.failed))
+        return cls(options, Session(adapter), Declarations.of(declared), capabilities, expectations, journal)
 
     def run(self, test: SuiteTest, clause: str) -> dict[str, Any]:
         """The row of one item."""
@@ -125,46 +128,6 @@ class Bench:
         if interrupts.seen:  # the session took it for an exception of the implementation
             raise KeyboardInterrupt
         return row
-
-    def qualified(self, found: Qualification | None) -> None:
-        """Take over what was found out about the operations in a process of its own."""
-        self._qualification = found
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """What may be drawn."""
-        from gradspec.capabilities import Capabilities  # noqa: PLC0415
-
-        if self._capabilities is None:
-            found = self.qualification
-            without = frozenset() if found.void else frozenset(found.failed)
-            self._capabilities = Capabilities.of(self.adapter, without)
-        return self._capabilities
-
-    @property
-    def qualification(self) -> Qualification:
-        """Which operations failed when they were tried alone."""
-        from gradspec.capabilities import Capabilities  # noqa: PLC0415
-        from gradspec.qualify import qualify  # noqa: PLC0415
-
-        if self._qualification is None:
-            self._qualification = qualify(self.session, Capabilities.of(self.adapter))
-        return self._qualification
-
-    @property
-    def served(self) -> str:
-        """The version of the Python that serves the implementation, "" where it is in this process."""
-        from gradspec.remote import Remote  # noqa: PLC0415
-
-        return self.adapter.python if isinstance(self.adapter, Remote) else ""
-
-    def introduction(self) -> str | None:
-        """Once, and only after the qualification: what the process found out about its implementation, as JSON."""
-        if self._qualification is None or not self.declared:
-            return None
-        data = {"declared": self.declared, "qualification": asdict(self._qualification), "served": self.served}
-        self.declared = {}
-        return json.dumps(data)
 
 
 def unsupported_row(test: SuiteTest, clause: str, reason: str) -> dict[str, Any]:
@@ -209,8 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) not in gone]
         pairs = [(test.item(clause), clause) for key, (test, clause) in ours.items() if key not in gone]
         if not config.option.collectonly:
-            config.stash[_BENCH] = _loaded(options, config.stash.get(_JOURNAL, None))
-            config.stash[_BENCH].qualified(_handed(config))
+            config.stash[_BENCH] = _loaded(options, _handed(config), config.stash.get(_JOURNAL, None))
     except GradspecError as error:
         items.clear()  # xdist would hand them out to a worker that has ended
         _refuse(config, error)
@@ -218,14 +180,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.stash[RUN].items = pairs
 
 
-def _loaded(options: Options, journal: Journal | None) -> Bench:
+def _loaded(options: Options, qualification: Qualification, journal: Journal | None) -> Bench:
     """The implementation, in no more time than it has."""
     from gradspec.probe import TIMEOUT  # noqa: PLC0415
 
     if journal is not None:
         journal.limit(TIMEOUT)
     try:
-        return Bench.of(options, journal)
+        return Bench.of(options, qualification, journal)
     finally:
         if journal is not None:
             journal.rest()
@@ -303,9 +265,6 @@ def gradspec_run(request: pytest.FixtureRequest) -> Callable[[SuiteTest, str], N
     def run(test: SuiteTest, clause: str) -> None:
         row = bench.run(test, clause)
         node.user_properties.append((ROW, json.dumps(row)))
-        introduction = bench.introduction()
-        if introduction is not None:
-            node.user_properties.append((WORKER, introduction))
         _conclude(bench, clause, row)
 
     return run
@@ -352,7 +311,6 @@ class Gathered:
     rows: list[dict[str, Any]] = field(default_factory=list)
     lost: list[tuple[str, Ending]] = field(default_factory=list)
     broken: list[tuple[str, str]] = field(default_factory=list)
-    worker: dict[str, Any] = field(default_factory=dict)
     examined: Examined | None = None
     pids: dict[Any, int] = field(default_factory=dict)
     endings: dict[Any, Ending] = field(default_factory=dict)
@@ -366,8 +324,6 @@ class Gathered:
     def put(self, report: pytest.TestReport) -> None:
         """Take in a report."""
         given, when = dict(report.user_properties), str(report.when)
-        if WORKER in given and not self.worker:
-            self.worker = json.loads(str(given[WORKER]))
         if ROW in given:
             if when == "call":
                 self.rows.append(json.loads(str(given[ROW])))
@@ -404,7 +360,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def _contained(option: Any) -> Journal:
     """From here on this process is the implementation's: what it prints, takes and hangs in is bounded."""
     from gradspec.bundle import place  # noqa: PLC0415
-    from gradspec.journal import Journal, limit_memory, muffle  # noqa: PLC0415
+    from gradspec.descriptors import muffle  # noqa: PLC0415
+    from gradspec.journal import Journal, limit_memory  # noqa: PLC0415
     from gradspec.remote import PATIENCE  # noqa: PLC0415
 
     place(Path(option.gradspec_journal))
@@ -425,12 +382,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Every worker draws from the same seed, also from a random one."""
+    """Every worker draws from the same seed, also from a random one, and the same operations."""
     if RUN in node.config.stash:
         node.workerinput[_SEED] = node.config.option.gradspec_seed
-        examined = node.config.stash[RUN].examined
-        if examined is not None:
-            node.workerinput[_QUALIFICATION] = json.dumps(asdict(examined.qualification))
+        node.workerinput[_QUALIFICATION] = json.dumps(asdict(_handed(node.config)))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -511,14 +466,18 @@ def _examine(config: pytest.Config) -> None:
         gathered.examined = examine(options.adapter, options.python, **limits)
 
 
-def _handed(config: pytest.Config) -> Qualification | None:
+def _handed(config: pytest.Config) -> Qualification:
+    """What the examination found out about the operations; a worker was told by the process that started it."""
     from gradspec.report.record import Qualification  # noqa: PLC0415
 
     if hasattr(config, "workerinput"):
-        text = config.workerinput.get(_QUALIFICATION)
-        return None if text is None else Qualification(**json.loads(text))
-    examined = config.stash[RUN].examined if RUN in config.stash else None
-    return None if examined is None else examined.qualification
+        return Qualification(**json.loads(config.workerinput[_QUALIFICATION]))
+    return _examined(config.stash[RUN]).qualification
+
+
+def _examined(gathered: Gathered) -> Examined:
+    assert gathered.examined is not None, "the session started with the examination"
+    return gathered.examined
 
 
 class _Gatherer:
@@ -556,7 +515,8 @@ class _Gatherer:
             status = pytest.ExitCode.USAGE_ERROR if error.status == WRONG_USAGE else error.status
             pytest.exit(f"gradspec: {error}", returncode=status)
         if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):  # a shard may have no item at all
-            session.exitstatus = (pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.OK)[gathered.record["conforms"]]
+            conforms = gathered.record["conforms"]
+            session.exitstatus = pytest.ExitCode.OK if conforms else pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """What the items alone do not show."""
@@ -599,9 +559,7 @@ def _record(config: pytest.Config, gathered: Gathered) -> Record:
     from gradspec.report.expectations import load_expectations  # noqa: PLC0415
     from gradspec.report.record import Run, build_record  # noqa: PLC0415
 
-    options, worker = _options(config), gathered.worker
-    examined = gathered.examined
-    assert examined is not None, "the session started with the examination"
+    options, examined = _options(config), _examined(gathered)
     declared = examined.declared
     workers = config.getoption("numprocesses", default=None) or 0
     run = Run(
@@ -616,7 +574,7 @@ def _record(config: pytest.Config, gathered: Gathered) -> Record:
         started=gathered.started,
         seconds=round(time.perf_counter() - gathered.clock, 3),
         workers=workers if isinstance(workers, int) else 0,
-        served=worker.get("served", ""),
+        served=examined.served,
     )
     return build_record(
         options.spec,

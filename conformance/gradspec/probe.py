@@ -27,8 +27,9 @@ from gradspec.adapter import Adapter, Gone
 from gradspec.adapters import CouldNotStart
 from gradspec.bundle import remove
 from gradspec.declared import Declared, check_features, declarations
+from gradspec.descriptors import own_output, write_all
 from gradspec.errors import GradspecError
-from gradspec.remote import open_adapter
+from gradspec.remote import Remote, open_adapter
 
 if TYPE_CHECKING:
     from gradspec.capabilities import Capabilities
@@ -58,11 +59,13 @@ class Examined:
     Attributes:
         declared: its declarations. findings: what the checks of the self-test said, in their order.
         qualification: which operations failed when they were tried alone.
+        served: the version of the Python that serves it, "" where that is the one that runs the suite.
     """
 
     declared: Declared
     findings: tuple[Finding, ...]
     qualification: Qualification
+    served: str = ""
 
 
 def probe(argument: str, timeout: float = TIMEOUT, python: str | None = None) -> Declared:
@@ -106,19 +109,17 @@ def examine(
     request: dict[str, Any] = {"python": python, "timeout": timeout, "memory": memory or 0, "examine": True}
     # an example may take `timeout` where it is served, and a step has several
     limit = 2 * timeout + 5 if python else timeout
-    declared, lost = None, ""
+    first: dict[str, Any] = {}
+    lost = ""
     for _ in range(RESTARTS):
         told = request | {"tried": list(tried), "failed": [step for step, said in tried.items() if _failed(step, said)]}
         with contextlib.closing(_answers(argument, told, start, limit)) as answers:
-            declared = _declared(argument, next(answers), start)
+            first = next(answers)
+            declared = _declared(argument, first, start)
             lost = _gathered(answers, tried)
         if not lost:
             break
-    return _concluded(declared, tried, lost) if declared else _never()
-
-
-def _never() -> Examined:
-    raise AssertionError("a process is started at least once")
+    return _concluded(declared, first.get("served", ""), tried, lost)
 
 
 # --- the parent ---------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def _failed(step: str, said: Mapping[str, Any]) -> bool:
 _OPERATION, _CHECK = "operation ", "check "
 
 
-def _concluded(declared: Declared, tried: Mapping[str, Any], lost: str) -> Examined:
+def _concluded(declared: Declared, served: str, tried: Mapping[str, Any], lost: str) -> Examined:
     from gradspec.capabilities import Capabilities  # noqa: PLC0415 - `probe` alone is light
     from gradspec.qualify import qualification_of, untried  # noqa: PLC0415
     from gradspec.report.record import Finding  # noqa: PLC0415
@@ -266,7 +267,7 @@ def _concluded(declared: Declared, tried: Mapping[str, Any], lost: str) -> Exami
         text = f"{RESTARTS} processes of the self-test ended before their time, the last since {lost}; {left} checks"
         text += " were not run: mend the first ones"
         findings.append(Finding("the examination comes to its end", "wrong", text))
-    return Examined(declared, (*findings, *miscalled(qualification)), qualification)
+    return Examined(declared, (*findings, *miscalled(qualification)), qualification, served)
 
 
 def _ended(name: str, said: Mapping[str, Any]) -> Finding:
@@ -284,21 +285,19 @@ class _Channel:
     """Where the answers go; the descriptor of the output is the implementation's from here on, and leads nowhere."""
 
     def __init__(self) -> None:
-        self._out = os.dup(1)  # not inherited by what the implementation starts
-        os.dup2(2, 1)
+        self._out = own_output()
 
     def say(self, **said: Any) -> None:
         """One line."""
-        line = json.dumps(said).encode() + b"\n"
-        while line:
-            line = line[os.write(self._out, line) :]
+        write_all(self._out, json.dumps(said).encode() + b"\n")
 
 
 def _loaded(argument: str, request: Mapping[str, Any], channel: _Channel) -> Adapter | None:
     try:
         limits = {"timeout": request.get("timeout", 0.0), "memory": request.get("memory")}
         adapter = open_adapter(argument, request.get("python"), **limits)
-        channel.say(declared=declarations(adapter, argument))
+        served = {"served": adapter.python} if isinstance(adapter, Remote) else {}
+        channel.say(declared=declarations(adapter, argument), **served)
     except GradspecError as error:
         channel.say(status=error.status, message=error.message, path=error.path, line=error.line)
         return None

@@ -26,6 +26,7 @@ from gradspec.adapters import CouldNotStart, load_adapter
 from gradspec.behaviour import Behaviour
 from gradspec.bundle import command, environment
 from gradspec.declared import Declared
+from gradspec.descriptors import status_in_words
 from gradspec.errors import GradspecError
 from gradspec.messages import HANDLES, LARGEST, VERSION, line_of, pack, read_answer, read_greeting, read_raised
 from gradspec.wire import MalformedMessage, decode
@@ -420,10 +421,7 @@ class _Child:
             status = self._process.wait(2 * _TICK)
         except subprocess.TimeoutExpired:
             return "the process closed the channel of its answers"
-        if status < 0:
-            with contextlib.suppress(ValueError):
-                return f"the process ended ({signal.Signals(-status).name})"
-        return f"the process ended (exit status {status})"
+        return f"the process ended ({status_in_words(status)})"
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -28,6 +28,7 @@ from gradspec import __version__
 from gradspec.adapter import ACTS, ActInfo, Adapter, Native, Unsupported
 from gradspec.adapters import load_adapter
 from gradspec.declared import declarations
+from gradspec.descriptors import write_all
 from gradspec.errors import GradspecError
 from gradspec.journal import limit_memory
 from gradspec.messages import HANDLES, VERSION, line_of, raised, reduced, unpack
@@ -63,14 +64,14 @@ def serve(argument: str, *, timeout: float = 0.0, memory: int = 0, owner: int = 
         greeting = line_of(who | {"declared": declarations(adapter, argument)})
     except GradspecError as error:
         told = {"status": error.status, "text": error.message, "path": error.path, "line": error.line}
-        _write(answers, line_of(who | {"refused": told}))
+        write_all(answers, line_of(who | {"refused": told}))
         raise
     server = Server(adapter)
-    _write(answers, greeting)
+    write_all(answers, greeting)
     for line in requests:
         if watched:
             faulthandler.dump_traceback_later(ORPHAN * timeout, exit=True)
-        _write(answers, server.answer(line))
+        write_all(answers, server.answer(line))
         if watched:
             faulthandler.cancel_dump_traceback_later()
     os._exit(0)  # an implementation may hang or crash at exit, which is nothing to do with its verdicts
@@ -87,11 +88,6 @@ def _channel() -> tuple[io.BufferedReader, int]:
         os.dup2(nowhere, 1)
     os.close(nowhere)
     return open(requests, "rb"), answers  # noqa: PTH123 - for the life of the process
-
-
-def _write(descriptor: int, line: bytes) -> None:
-    while line:
-        line = line[os.write(descriptor, line) :]
 
 
 def _die_with(owner: int, requests: io.BufferedReader) -> bool:

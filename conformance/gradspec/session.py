@@ -19,7 +19,7 @@ from typing import Any
 from gradspec.adapter import ACTS, OPTIONAL, ActInfo, Adapter, Gone, Native, Unsupported
 from gradspec.behaviour import Act, Behaviour, Late, Ref
 from gradspec.judge import Judge
-from gradspec.messages import reduced
+from gradspec.messages import raised, reduced
 from gradspec.results import fault_of
 from gradspec.wire import bounded, encode, encode_act
 
@@ -151,8 +151,7 @@ class Session(Adapter):
         try:
             result = self._guarded(info, method, native_arguments, native_keywords)
         except NativeError as error:
-            raised = {"kinds": sorted(error.kinds), "type": error.type, "text": error.text}
-            self.trace.append(Step(step, raised=raised))
+            self.trace.append(Step(step, raised=raised(error.kinds, error.type, error.text)))
             raise
         except Gone:
             self.trace.append(Step(step))
@@ -212,20 +211,13 @@ class Session(Adapter):
         if isinstance(item, list | tuple):
             return type(item)(self._unwrap(part) for part in item)
         if isinstance(item, Behaviour):
-            return self.adapter.callable(self._bound(item))
+            # captured handles are replaced by what they stand for, as a native closure would hold them
+            return self.adapter.callable(item.mapped(self._unwrap))
         if isinstance(item, Mapping):
             unwrapped = {key: self._unwrap(value) for key, value in item.items()}
             # a mapping that is no dict stays none: BACKWARD-22 tells them apart
             return unwrapped if isinstance(item, dict) else MappingProxyType(unwrapped)
         return item
-
-    def _bound(self, behaviour: Behaviour) -> Behaviour:
-        """The behaviour with captured handles replaced by what they stand for, as a native closure would hold them."""
-        acts = tuple(
-            Act(a.method, self._unwrap(a.arguments), tuple((k, self._unwrap(v)) for k, v in a.keywords), a.result)
-            for a in behaviour.acts
-        )
-        return Behaviour(behaviour.name, behaviour.parameters, acts, self._unwrap(behaviour.result))
 
     def _native_of(self, name: str) -> Native:
         handle = self._names.get(name)
@@ -266,8 +258,7 @@ class Session(Adapter):
         self.trace.append(Step(Act(step.method, step.arguments, step.keywords, names)))
 
     def _nonsense(self, step: Act, text: str) -> NativeError:
-        raised = {"kinds": ["nonsense"], "type": "nonsense", "text": text}
-        self.trace.append(Step(step, raised=raised))
+        self.trace.append(Step(step, raised=raised(frozenset({"nonsense"}), "nonsense", text)))
         return NativeError(step.method, len(self.trace), frozenset({"nonsense"}), "nonsense", text)
 
     def _handle(self, info: ActInfo, native: Native) -> Handle:
@@ -318,11 +309,7 @@ def _noted(item: Any) -> Any:
     if isinstance(item, list | tuple):
         return tuple(_noted(part) for part in item)
     if isinstance(item, Behaviour):
-        acts = tuple(
-            Act(a.method, _noted(a.arguments), tuple((k, _noted(v)) for k, v in a.keywords), a.result)
-            for a in item.acts
-        )
-        return Behaviour(item.name, item.parameters, acts, _noted(item.result))
+        return item.mapped(_noted)
     if isinstance(item, Mapping):
         return {key: _noted(value) for key, value in item.items()}
     if item is None or isinstance(item, bool | int | float | complex | str | Ref | Late) or hasattr(item, "steps"):

@@ -217,13 +217,13 @@ def test_a_random_seed_is_one_for_all_workers_and_is_told(tmp_path: Path) -> Non
 
 def test_rows_are_gathered_from_reports_of_the_call_only() -> None:
     gathered = Gathered()
-    properties = [("gradspec", json.dumps(row())), ("gradspec_worker", json.dumps({"n": 1}))]
+    properties = [("gradspec", json.dumps(row()))]
     for when in ("call", "teardown"):
         made = pytest.TestReport("n", ("n", 0, "n"), {}, "passed", None, when, user_properties=properties)
         gathered.put(made)
     gathered.put(pytest.TestReport("died", ("n", 0, "n"), {}, "failed", "gw0 crashed", "???"))  # type: ignore[arg-type]
     gathered.put(pytest.TestReport("bad", ("n", 0, "n"), {}, "failed", "a\nwhy", "setup"))
-    assert (len(gathered.rows), gathered.worker) == (1, {"n": 1})
+    assert len(gathered.rows) == 1
     assert ([nodeid for nodeid, _ in gathered.lost], gathered.broken) == (["died"], [("bad", "why")])
 
 
@@ -242,6 +242,6 @@ def test_a_ctrl_c_during_an_item_ends_the_run(monkeypatch: pytest.MonkeyPatch) -
     made = bench()
     made.expectations.expected = lambda _: None
     made.options.case, made.options.profile = None, "smoke"
-    machine = Bench(made.options, None, None, None, {}, made.expectations, _capabilities=object())  # type: ignore[arg-type]
+    machine = Bench(made.options, None, None, object(), made.expectations)  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         machine.run(SimpleNamespace(), CLAUSE)  # type: ignore[arg-type]

@@ -24,6 +24,7 @@ from gradspec.adapter import Adapter, Unsupported
 from gradspec.adapters import guarded, load_adapter
 from gradspec.bench.plan import Item, Plan
 from gradspec.bench.workloads import WORKLOADS, Task
+from gradspec.descriptors import own_output, write_all
 from gradspec.errors import GradspecError
 
 LEAST, MOST = 3, 60
@@ -239,15 +240,12 @@ def arguments(raw: Path) -> list[str]:
 
 
 def _tell(channel: int, message: dict[str, Any]) -> None:
-    line = (json.dumps(message) + "\n").encode()
-    while line:
-        line = line[os.write(channel, line) :]
+    write_all(channel, json.dumps(message).encode() + b"\n")
 
 
 def main(plan_file: str, raw: str) -> None:
     """The child: keep the channel of the answers for itself, then load and measure."""
-    channel = os.dup(1)
-    os.dup2(2, 1)
+    channel = own_output()
     status = 1
     try:
         lab = Lab(Plan.read(Path(plan_file)))

@@ -14,17 +14,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from gradspec.adapters import CouldNotStart
 from gradspec.bench.plan import Item, Plan
 from gradspec.errors import GradspecError
-from gradspec.report.board import duration
+from gradspec.report.board import LiveLine, duration
 
 SILENCE = 180.0
 """Seconds without a finished measurement after which the process is given up."""
@@ -37,7 +35,7 @@ _STEP = 10
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-class Progress:
+class Progress(LiveLine):
     """One line: measurements done, what is measured, time gone and left.
 
     Args:
@@ -47,23 +45,9 @@ class Progress:
     """
 
     def __init__(self, title: str, items: list[Item], console: Console) -> None:
-        self.console, self._title, self._items = console, title, items
+        super().__init__(console)
+        self._title, self._items = title, items
         self._done, self._told = 0, 0
-        self._started = time.monotonic()
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        if self.console.is_interactive:
-            self._live = Live(console=self.console, get_renderable=self.status, transient=True, refresh_per_second=4)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
     def done(self, number: int) -> None:
         """So many measurements are done."""

@@ -60,7 +60,39 @@ def plain(text: object) -> str:
     return "".join(c if c.isprintable() else " " for c in str(text))
 
 
-class Board:
+class LiveLine:
+    """A line that is redrawn in a terminal while something long goes on; a context manager around it.
+
+    Args:
+        console: where to.
+        redrawn: whether there is anything to show.
+    """
+
+    def __init__(self, console: Console, *, redrawn: bool = True) -> None:
+        self.console, self._redrawn = console, redrawn
+        self._started = time.monotonic()
+        self._live: Live | None = None
+
+    def status(self) -> Text:
+        """The line."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        if self.console.is_interactive and self._redrawn:
+            self._live = Live(console=self.console, get_renderable=self.status, transient=True, refresh_per_second=4)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Board(LiveLine):
     """Progress of a run.
 
     Args:
@@ -79,7 +111,6 @@ class Board:
         console: Console | None = None,
         expectations: Expectations | None = None,
     ) -> None:
-        self.console = console or make_console()
         self._title, self._spec = plain(title), spec
         self._entries = expectations.entries if expectations else {}
         self._clause_of = dict(items)
@@ -88,22 +119,7 @@ class Board:
         self._verdicts: dict[str, str] = {}
         self._done: set[str] = set()
         self._chapter, self._told = "", 0
-        self._started = time.monotonic()
-        self._live: Live | None = None
-
-    def __enter__(self) -> Self:
-        self._started = time.monotonic()
-        if self.console.is_interactive and self._total:
-            self._live = Live(console=self.console, get_renderable=self.status, transient=True, refresh_per_second=4)
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        super().__init__(console or make_console(), redrawn=self._total > 0)
 
     def done(self, row: Entry) -> None:
         """An item reported its row."""
